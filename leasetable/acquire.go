@@ -116,22 +116,22 @@ type Grant struct {
 
 // AcquireFast grants locks whose rows exist and are free, for requests with distinct names, sorted by
 // name, or for one that HasFast. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
-func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
+func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
-		sql, args := s.sql["acquire_fast"], []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket}
+		sql, args := t.sql["acquire_fast"], []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket}
 		switch {
 		case r.All != nil:
-			sql, args[0] = s.sql["acquire_all"], r.All
+			sql, args[0] = t.sql["acquire_all"], r.All
 		case r.Permits.Any():
-			sql, args = s.sql["acquire_permit"], append(args, r.Permits.Capacity, r.Permits.Weight)
+			sql, args = t.sql["acquire_permit"], append(args, r.Permits.Capacity, r.Permits.Weight)
 		}
-		return s.grantRow(ctx, r, sql, args...)
+		return t.grantRow(ctx, r, sql, args...)
 	}
 	var name string
 	g := Grant{Outcome: Granted}
 	into := []any{&name, &g.Token, (*pgtx.Micros)(&g.Remaining)} // once: a batch has many rows
-	return s.grantBatch(ctx, batch, statement{s.sql["acquire_fast_batch"], acquireArgs(batch), nil}, func(r pgx.Rows) (string, Grant, error) {
+	return t.grantBatch(ctx, batch, t.sql["acquire_fast_batch"], acquireArgs(batch), func(r pgx.Rows) (string, Grant, error) {
 		err := r.Scan(into...)
 		return name, g, err
 	})
@@ -139,8 +139,8 @@ func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 
 // HandOff grants the lock of fence to the request r of the same client, instead of releasing it. Without
 // an Outcome the lock must be released. r.Ticket is not used.
-func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
-	grants, err := s.grantRow(ctx, r, s.sql["handoff"],
+func (t *Table) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
+	grants, err := t.grantRow(ctx, r, t.sql["handoff"],
 		fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client)
 	if err != nil {
 		return Grant{}, err
@@ -149,8 +149,8 @@ func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, cl
 }
 
 // grantRow sends a statement that returns one row if it grants the lock of r.
-func (s *Store) grantRow(ctx context.Context, r *Request, sql string, args ...any) ([]Grant, error) {
-	return s.grantBatch(ctx, []*Request{r}, statement{sql, args, nil}, func(row pgx.Rows) (string, Grant, error) {
+func (t *Table) grantRow(ctx context.Context, r *Request, sql string, args ...any) ([]Grant, error) {
+	return t.grantBatch(ctx, []*Request{r}, sql, args, func(row pgx.Rows) (string, Grant, error) {
 		g := Grant{Outcome: Granted}
 		err := row.Scan(&g.Token, (*pgtx.Micros)(&g.Remaining))
 		return r.Name, g, err
@@ -160,10 +160,9 @@ func (s *Store) grantRow(ctx context.Context, r *Request, sql string, args ...an
 // AcquireFull handles requests that the fast path does not grant, with distinct names, sorted by
 // name: it reads the holders of their locks, and runs the full statement for the rest. It returns a
 // Grant for each of them, also with an error, since each of the two statements commits by itself.
-func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
+func (t *Table) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
 	args := acquireArgs(batch)
-	st := statement{s.sql["peek"], []any{args[0], args[2], args[5]}, nil}
-	grants, err := s.grantBatch(ctx, batch, st, func(r pgx.Rows) (name string, g Grant, err error) {
+	grants, err := t.grantBatch(ctx, batch, t.sql["peek"], []any{args[0], args[2], args[5]}, func(r pgx.Rows) (name string, g Grant, err error) {
 		g.Outcome = Busy
 		err = g.scan(r, &name)
 		return name, g, err
@@ -181,8 +180,7 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, err
 	if len(rest) == 0 {
 		return grants, nil
 	}
-	st = statement{s.sql["acquire_full"], acquireArgs(rest), nil}
-	answers, err := s.grantBatch(ctx, rest, st, func(r pgx.Rows) (name string, g Grant, err error) {
+	answers, err := t.grantBatch(ctx, rest, t.sql["acquire_full"], acquireArgs(rest), func(r pgx.Rows) (name string, g Grant, err error) {
 		err = g.scan(r, &name, &g.Outcome)
 		return name, g, err
 	})
@@ -193,26 +191,27 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, err
 }
 
 // AcquireSlots makes an attempt to acquire permits, or several names.
-func (s *Store) AcquireSlots(ctx context.Context, r *Request) (Grant, error) {
+func (t *Table) AcquireSlots(ctx context.Context, r *Request) (Grant, error) {
 	names, permits, weights := r.slots()
-	args := []any{names, permits, weights, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket}
-	return s.grantSlots(ctx, s.sendWaking, r, s.sql["acquire_slots"], args)
+	args := []any{names, permits, weights, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket, true}
+	return t.grantSlots(ctx, r, Statement{SQL: t.sql["acquire_slots"], Args: args, Wakes: true})
 }
 
 // grantSlots sends a statement that answers a request as a whole.
-func (s *Store) grantSlots(ctx context.Context, send sender, r *Request, sql string, args []any) (g Grant, err error) {
-	sent, err := send(ctx, statement{sql, args, func(row pgx.Rows) error {
+func (t *Table) grantSlots(ctx context.Context, r *Request, st Statement) (g Grant, err error) {
+	st.Row = func(row pgx.Rows) error {
 		err := g.scan(row, (*zeronull.Text)(&g.Name), &g.Outcome)
 		if r.All == nil {
 			g.Name = ""
 		}
 		return err
-	}})
+	}
+	sent, err := t.sender.Send(ctx, st)
 	switch {
 	case err != nil:
 		return Grant{}, err // a row before the error promises nothing
 	case g.Outcome == Granted:
-		s.highWater.observeGrant(r.Names()[0], g.Token)
+		t.observe(r, g)
 	case g.Outcome == again:
 		g.Outcome = ""
 	}
@@ -222,17 +221,18 @@ func (s *Store) grantSlots(ctx context.Context, send sender, r *Request, sql str
 
 // grantBatch sends a statement for requests that are sorted by name, and returns the answer to each
 // of them. scan reads the answer to the request with that name from a row.
-func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, scan func(pgx.Rows) (name string, g Grant, err error)) ([]Grant, error) {
+func (t *Table) grantBatch(
+	ctx context.Context, batch []*Request, sql string, args []any, scan func(pgx.Rows) (name string, g Grant, err error),
+) ([]Grant, error) {
 	grants := make([]Grant, len(batch))
-	st.row = func(r pgx.Rows) error {
+	sent, err := t.sender.Send(ctx, Statement{SQL: sql, Args: args, Row: func(r pgx.Rows) error {
 		name, g, err := scan(r)
 		at, found := slices.BinarySearchFunc(batch, name, func(r *Request, name string) int { return cmp.Compare(r.Name, name) })
 		if found {
 			grants[at] = g
 		}
 		return err
-	}
-	sent, err := s.sendWithin(ctx, st)
+	}})
 	if err != nil {
 		return nil, err // rows before the error promise nothing
 	}
@@ -240,10 +240,17 @@ func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, 
 		g := &grants[i]
 		g.Sent = sent
 		if g.Outcome == Granted {
-			s.highWater.observeGrant(batch[i].Names()[0], g.Token)
+			t.observe(batch[i], *g)
 		}
 	}
 	return grants, nil
+}
+
+// observe tells the Sender of a grant.
+func (t *Table) observe(r *Request, g Grant) {
+	if t.grants != nil {
+		t.grants.ObserveGrant(fencing.Fence{Schema: t.schema, Name: r.Names()[0], Token: g.Token})
+	}
 }
 
 // scan reads a row whose first columns are into.

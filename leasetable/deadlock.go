@@ -17,7 +17,7 @@ type NestedWait struct {
 
 // NestedWait tells the server of a wait. If the wait has closed a cycle, it returns the cycle in words, and the
 // server does not know the wait any more. It forgets a wait that is not told for timing.NestedWaitTTL.
-func (s *Store) NestedWait(ctx context.Context, w *NestedWait) (cycle string, err error) {
+func (t *Table) NestedWait(ctx context.Context, w *NestedWait) (cycle string, err error) {
 	names, _, weights := w.slots()
 	holds := make([]int64, len(w.Holds)) // not null, and of a type that each query mode of pgx can encode
 	for i, token := range w.Holds {
@@ -27,13 +27,12 @@ func (s *Store) NestedWait(ctx context.Context, w *NestedWait) (cycle string, er
 	if w.Ticket != NoTicket {
 		args[5] = w.Ticket
 	}
-	_, err = s.send(ctx, statement{s.sql["nested_wait"], args, func(r pgx.Rows) error {
-		return r.Scan(&cycle)
-	}})
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["nested_wait"], Args: args, Row: func(r pgx.Rows) error { return r.Scan(&cycle) }})
 	return cycle, err
 }
 
 // EndNestedWait tells the server that the wait of that ID has ended.
-func (s *Store) EndNestedWait(ctx context.Context, id string) error {
-	return s.sendTwice(ctx, statement{sql: s.sql["end_nested_wait"], args: []any{id}})
+func (t *Table) EndNestedWait(ctx context.Context, id string) error {
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["end_nested_wait"], Args: []any{id}, Tries: 2})
+	return err
 }

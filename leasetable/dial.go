@@ -14,18 +14,18 @@ import (
 
 // dial opens a connection, runs the application's hooks and checks the server. Each step has its
 // own time limit.
-func (s *Store) dial(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := connect(ctx, s.config.ConnConfig, s.config.BeforeConnect)
+func (l *Link) dial(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := connect(ctx, l.config.ConnConfig, l.config.BeforeConnect)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timing.InitBound)
 	defer cancel()
-	if s.config.AfterConnect != nil {
-		err = s.config.AfterConnect(ctx, conn)
+	if l.config.AfterConnect != nil {
+		err = l.config.AfterConnect(ctx, conn)
 	}
 	if err == nil {
-		err = s.initConn(ctx, conn)
+		err = l.initConn(ctx, conn)
 	}
 	if err != nil {
 		_ = conn.Close(ctx)
@@ -78,13 +78,13 @@ func applicationName(app string) string {
 
 // initConn checks the server of a new connection: after a failover it may be another one. See
 // server.go.
-func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
-	server, err := s.readServerInfo(ctx, conn.PgConn())
+func (l *Link) initConn(ctx context.Context, conn *pgx.Conn) error {
+	server, err := l.readServerInfo(ctx, conn.PgConn())
 	if err != nil {
-		return s.Explain("open", err)
+		return l.Explain("open", err)
 	}
 	conn.PgConn().CustomData()[frameKey] = server.frame
-	if err := schema.Check(s.schema, server.version, server.oldest); err != nil {
+	if err := schema.Check(l.schema, server.version, server.oldest); err != nil {
 		return err
 	}
 	switch {
@@ -94,8 +94,8 @@ func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
 		return errs.Errorf("%w: default_transaction_read_only is on%s: turn it off for this role, or name all hosts of the cluster "+
 			"and set target_session_attrs=read-write", errs.ErrUnavailable, readOnlySetBy(ctx, conn.PgConn()))
 	}
-	if err := s.checkTokens(ctx, conn.PgConn()); err != nil {
-		return s.Explain("open", err)
+	if err := l.checkTokens(ctx, conn.PgConn()); err != nil {
+		return l.Explain("open", err)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func TestHooksAreBounded(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 			defer cancel()
-			if _, err := leasetable.Dial(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := leasetable.Dial(ctx, s.Link); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Dial: %v", err)
 			}
 			if took := time.Since(began); took > pgtest.Patience/2 {

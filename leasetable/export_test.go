@@ -48,10 +48,10 @@ func (t TestPool) Counts() (waiting, dialing, open int) {
 	return len(t.p.renewals) + len(t.p.others), t.p.dialing, t.p.open
 }
 
-// Dial opens a connection like the pool of s, with the application's hooks.
-func Dial(ctx context.Context, s *Store) (*pgx.Conn, error) { return s.dial(ctx) }
+// Dial opens a connection like the pool of l, with the application's hooks.
+func Dial(ctx context.Context, l *Link) (*pgx.Conn, error) { return l.dial(ctx) }
 
-// Connect opens a connection like a Store.
+// Connect opens a connection like a Link.
 func Connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	return connect(ctx, config, nil)
 }

@@ -17,18 +17,24 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// newStore returns a Store for the database of pool that is closed at the end of the test.
-func newStore(t *testing.T, pool *pgxpool.Pool, schema string) *leasetable.Store {
+// store is a Table over a Link, as a client has it.
+type store struct {
+	*leasetable.Table
+	*leasetable.Link
+}
+
+// newStore returns a store for the database of pool that is closed at the end of the test.
+func newStore(t *testing.T, pool *pgxpool.Pool, schema string) store {
 	t.Helper()
 	life, end := context.WithCancel(context.Background())
-	s := leasetable.New(life, pool.Config(), leasetable.Config{Schema: schema, MaxConns: 4, Logger: slog.New(slog.DiscardHandler)})
+	l := leasetable.NewLink(life, pool.Config(), leasetable.Config{Schema: schema, MaxConns: 4, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
 		end()
 		ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 		defer cancel()
-		s.Close(ctx)
+		l.Close(ctx)
 	})
-	return s
+	return store{leasetable.New(schema, l), l}
 }
 
 // address returns the address of a server.

@@ -36,10 +36,10 @@ type Listener interface {
 
 // Listen opens a connection of its own that listens on a channel that clients share, and on its own
 // channels, whose names have no blanks. The caller must close it.
-func (s *Store) Listen(ctx context.Context, shared string, channels ...string) (Listener, error) {
-	config, before := s.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
+func (l *Link) Listen(ctx context.Context, shared string, channels ...string) (Listener, error) {
+	config, before := l.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
 	if config == nil {
-		config, before = s.config.ConnConfig, s.config.BeforeConnect
+		config, before = l.config.ConnConfig, l.config.BeforeConnect
 	}
 	config = config.Copy()
 	config.OnNotification = nil // it would take the notifications of this connection
@@ -61,10 +61,8 @@ func (s *Store) Listen(ctx context.Context, shared string, channels ...string) (
 }
 
 // Notify sends an empty notification on channel, with another connection than that of Listen.
-func (s *Store) Notify(ctx context.Context, channel string) error {
-	ctx, cancel := s.withLife(ctx)
-	defer cancel()
-	_, err := s.sendWithin(ctx, statement{sql: notifySQL, args: []any{channel}})
-	s.trimQueue(ctx, err)
+func (l *Link) Notify(ctx context.Context, channel string) error {
+	_, err := l.Send(ctx, Statement{SQL: notifySQL, Args: []any{channel}})
+	l.trimQueue(ctx, err)
 	return err
 }

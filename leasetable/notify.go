@@ -2,6 +2,7 @@ package leasetable
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,46 +28,33 @@ func (n *notifications) refused() {
 	n.offUntil.Store(int64(time.Since(n.epoch) + timing.NotifyBackoff))
 }
 
-// sendWaking sends a statement that notifies a waiter if its last parameter is true. It returns the
-// time just before the statement was sent, and calls the row function anew for a repeated statement.
-func (s *Store) sendWaking(ctx context.Context, st statement) (sent time.Time, err error) {
-	args := st.args
-	notify := s.notify.allowed()
-	st.args = append(args[:len(args):len(args)], notify)
-	sent, err = s.sendWithin(ctx, st)
-	if !notify || !MayBeNotification(err) {
+// attempt sends a statement, and again without its notification if the server refuses that.
+func (l *Link) attempt(ctx context.Context, st Statement) (sent time.Time, err error) {
+	switch {
+	case !st.Wakes:
+		return l.roundTrip(ctx, st)
+	case !l.notify.allowed():
+		return l.roundTrip(ctx, quietly(st))
+	}
+	sent, err = l.roundTrip(ctx, st)
+	if !MayBeNotification(err) {
 		return sent, err
 	}
 	// Nothing was done. Either the notification or the statement is at fault: try without it.
-	st.args = append(args[:len(args):len(args)], false)
-	sent, again := s.sendWithin(ctx, st)
+	sent, again := l.roundTrip(ctx, quietly(st))
 	if again != nil {
 		return sent, again
 	}
-	s.notify.refused()
-	s.trimQueue(ctx, err)
-	s.logger.Warn("pglock: the server refuses notifications; waiters poll", "error", err)
+	l.notify.refused()
+	l.trimQueue(ctx, err)
+	l.logger.Warn("pglock: the server refuses notifications; waiters poll", "error", err)
 	return sent, nil
 }
 
-// wake is sendWaking for a ctx of the caller.
-func (s *Store) wake(ctx context.Context, st statement) error {
-	ctx, cancel := s.withLife(ctx)
-	defer cancel()
-	_, err := s.sendWaking(ctx, st)
-	return err
-}
-
-// wakeTwice sends a statement of sendWaking that is safe to repeat, at most twice.
-func (s *Store) wakeTwice(ctx context.Context, st statement) error {
-	return s.twice(ctx, func(ctx context.Context) error { return s.wake(ctx, st) })
-}
-
-// MayBeNotification reports whether the server refused a statement for good in a way that may
-// concern its notification: a right is missing, or the notification queue is full (54000).
-func MayBeNotification(err error) bool {
-	state := pgtx.SQLState(err)
-	return state != "" && !Transient(err) && !endsConnection(state)
+// quietly returns a statement without its notification.
+func quietly(st Statement) Statement {
+	st.Args = append(slices.Clone(st.Args[:len(st.Args)-1]), false)
+	return st
 }
 
 // queueUsageSQL makes the server forget the notifications that all listeners have read.
@@ -76,8 +64,8 @@ const queueUsageSQL = "SELECT pg_catalog.pg_notification_queue_usage()"
 // queue that was full stays full after its slow listener has gone: only a successful notification
 // trims it, and there is none. The function that reports the usage trims it too. A failure is
 // ignored: another client, or the next refusal, tries again.
-func (s *Store) trimQueue(ctx context.Context, err error) {
+func (l *Link) trimQueue(ctx context.Context, err error) {
 	if pgtx.SQLState(err) == pgtx.ProgramLimitExceeded {
-		_, _ = s.sendWithin(ctx, statement{sql: queueUsageSQL})
+		_, _ = l.Send(ctx, Statement{SQL: queueUsageSQL})
 	}
 }

@@ -27,10 +27,10 @@ func (p Permits) Shared() bool { return p.Weight < p.Capacity }
 // ReleasePermits releases the grant with that token of names with permits, sorted. For each name where
 // the grant was current, it returns whether a waiter was notified. shared says that the grant is likely one
 // of some of the permits of a single name.
-func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token, shared bool) (notified map[string]bool, err error) {
+func (t *Table) ReleasePermits(ctx context.Context, names []string, token fencing.Token, shared bool) (notified map[string]bool, err error) {
 	notified = make(map[string]bool, len(names))
 	if shared {
-		_, err = s.sendWaking(ctx, statement{s.sql["release_permit"], []any{names[0], int64(token)}, func(r pgx.Rows) error {
+		_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release_permit"], Args: []any{names[0], int64(token), true}, Wakes: true, Row: func(r pgx.Rows) error {
 			var woken bool
 			err := r.Scan(&woken)
 			notified[names[0]] = woken
@@ -44,7 +44,7 @@ func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencin
 		}
 		clear(notified) // a row before the error promises nothing
 	}
-	_, err = s.sendWaking(ctx, statement{s.sql["release_permits"], []any{names, int64(token)}, func(r pgx.Rows) error {
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release_permits"], Args: []any{names, int64(token), true}, Wakes: true, Row: func(r pgx.Rows) error {
 		var name string
 		var woken bool
 		err := r.Scan(&name, &woken)
@@ -60,22 +60,24 @@ func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencin
 // Resize sets the number of permits of a name, and creates the name if need be. It returns the
 // number of permits that the name had before; 0: it was created; -1: it has one holder, -2: it is a
 // readers-writer lock, and nothing was changed.
-func (s *Store) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
-	err = s.wake(ctx, statement{s.sql["resize_permits"], []any{name, capacity}, func(r pgx.Rows) error { return r.Scan(&before) }})
+func (t *Table) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["resize_permits"], Args: []any{name, capacity, true}, Wakes: true, Row: func(r pgx.Rows) error {
+		return r.Scan(&before)
+	}})
 	return before, err
 }
 
 // KeepPermits gives permits of a grant back, so that it keeps n of them, with the same token: a writer
 // that keeps one is a reader. It reports false if the grant is not current. Repeating it is safe.
-func (s *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error) {
-	args := []any{fence.Name, int64(fence.Token), n}
-	err = s.wake(ctx, statement{s.sql["keep_permits"], args, func(pgx.Rows) error { done = true; return nil }})
+func (t *Table) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error) {
+	args := []any{fence.Name, int64(fence.Token), n, true}
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["keep_permits"], Args: args, Wakes: true, Row: func(pgx.Rows) error { done = true; return nil }})
 	return done && err == nil, err
 }
 
 // Upgrade turns the grant of a reader into a new one of the writer r, if there is no other reader.
 // The Outcome is RequestEnded if the reader's grant is not current. Repeating it is safe.
-func (s *Store) Upgrade(ctx context.Context, reader fencing.Token, r *Request) (Grant, error) {
+func (t *Table) Upgrade(ctx context.Context, reader fencing.Token, r *Request) (Grant, error) {
 	args := []any{r.Name, int64(reader), r.ID, r.Holder, r.Labels, r.TTL.Microseconds()}
-	return s.grantSlots(ctx, s.send, r, s.sql["upgrade_permits"], args)
+	return t.grantSlots(ctx, r, Statement{SQL: t.sql["upgrade_permits"], Args: args})
 }

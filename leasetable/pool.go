@@ -151,7 +151,7 @@ func (p *pool) reset() {
 	p.idle = nil
 }
 
-// suspect is Store.Suspect.
+// suspect is Link.Suspect.
 func (p *pool) suspect(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -62,11 +62,11 @@ const AnyTicket = 0
 // Join draws a ticket for the client in the queues of all the names of r, in place of an earlier one, or
 // adds it to the overflow list. Others see the holder of r and how long it has waited. listens says that the
 // client has a listening connection.
-func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration, listens bool) (p Position, err error) {
+func (t *Table) Join(ctx context.Context, client string, r *Request, waited time.Duration, listens bool) (p Position, err error) {
 	ttl := ticketTTL(r.Heavy()).Microseconds()
 	if r.All == nil {
 		args := []any{r.Name, max(r.Permits.Weight, 1), client, ttl, r.Holder, waited.Microseconds(), near(listens, r.Names(), r.Heavy())}
-		err = s.sendTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
+		_, err = t.sender.Send(ctx, Statement{SQL: t.sql["join"], Args: args, Tries: 2, Row: func(r pgx.Rows) error {
 			var overflow bool
 			err := r.Scan(&p.Ticket, &overflow, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
 			p.State = stateOf(false, overflow)
@@ -75,16 +75,17 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 		return p, err
 	}
 	names, _, weights := r.slots()
-	args := []any{names, weights, client, ttl, timing.KeepTicket.Microseconds(), r.Holder, waited.Microseconds()}
-	err = s.twice(ctx, func(ctx context.Context) error {
-		p = Position{State: Queued, Free: true}
-		return s.wake(ctx, statement{s.sql["join_all"], args, func(r pgx.Rows) error {
+	args := []any{names, weights, client, ttl, timing.KeepTicket.Microseconds(), r.Holder, waited.Microseconds(), true}
+	_, err = t.sender.Send(ctx, Statement{
+		SQL: t.sql["join_all"], Args: args, Tries: 2, Wakes: true,
+		Begin: func() { p = Position{State: Queued, Free: true} },
+		Row: func(r pgx.Rows) error {
 			var at Position
 			err := r.Scan(&at.Ticket, &at.Ahead, &at.Free, (*pgtx.Micros)(&at.Remaining), nil)
 			p.Ticket = at.Ticket
 			p.merge(at)
 			return err
-		}})
+		},
 	})
 	return p, err
 }
@@ -96,7 +97,7 @@ type Ticket struct {
 	Names  []string // sorted
 	Number int64
 	State  TicketState // as the client knows it
-	Heavy  bool // its caller needs several permits
+	Heavy  bool        // its caller needs several permits
 }
 
 // ticketTTL returns how long a ticket is valid without a refresh. A head that needs more permits than
@@ -116,8 +117,9 @@ const NextSuffix = "_next"
 const AllSuffix = "_all"
 
 // LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free.
-func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
-	_, err := s.sendWaking(ctx, statement{sql: s.sql["leave_queue"], args: []any{t.Names, t.Client, zeronull.Int8(t.Number)}})
+func (t *Table) LeaveQueue(ctx context.Context, left Ticket) error {
+	args := []any{left.Names, left.Client, zeronull.Int8(left.Number), true}
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["leave_queue"], Args: args, Wakes: true})
 	return err
 }
 
@@ -133,17 +135,17 @@ func stateOf(lost, overflow bool) TicketState {
 
 // RefreshTickets extends tickets, heavy ones for a shorter time, and looks at their locks: it returns the
 // position of each.
-func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bool) ([]Position, error) {
+func (t *Table) RefreshTickets(ctx context.Context, tickets []Ticket, listens bool) ([]Position, error) {
 	type row struct{ name, client string }
 	found := map[row]Position{}
 	clients, names, _ := flatten(tickets)
 	var ttls, places []int64
-	for _, t := range tickets {
-		ttls = append(ttls, slices.Repeat([]int64{ticketTTL(t.Heavy).Microseconds()}, len(t.Names))...)
-		places = append(places, slices.Repeat([]int64{near(listens, t.Names, t.Heavy)}, len(t.Names))...)
+	for _, k := range tickets {
+		ttls = append(ttls, slices.Repeat([]int64{ticketTTL(k.Heavy).Microseconds()}, len(k.Names))...)
+		places = append(places, slices.Repeat([]int64{near(listens, k.Names, k.Heavy)}, len(k.Names))...)
 	}
 	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds(), places}
-	_, err := s.send(ctx, statement{s.sql["refresh_tickets"], args, func(r pgx.Rows) error {
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["refresh_tickets"], Args: args, Row: func(r pgx.Rows) error {
 		var at row
 		var p Position
 		var overflow, lost bool
@@ -156,14 +158,14 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 		return nil, err
 	}
 	positions := make([]Position, len(tickets))
-	for i, t := range tickets {
-		all := Position{State: t.State, Ticket: t.Number, Free: true, Overdue: true}
-		for _, name := range t.Names {
-			p := found[row{name, t.Client}] // lost without a row
-			switch entered := t.State == InOverflow && p.State == Queued; {
+	for i, k := range tickets {
+		all := Position{State: k.State, Ticket: k.Number, Free: true, Overdue: true}
+		for _, name := range k.Names {
+			p := found[row{name, k.Client}] // lost without a row
+			switch entered := k.State == InOverflow && p.State == Queued; {
 			case entered:
 				all.State, all.Ticket = Queued, p.Ticket
-			case p.State != t.State, p.Ticket != t.Number:
+			case p.State != k.State, p.Ticket != k.Number:
 				all.State = Lost
 			}
 			all.merge(p)
@@ -174,9 +176,9 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 }
 
 // DeleteRows deletes the rows of tickets that are not in use.
-func (s *Store) DeleteRows(ctx context.Context, tickets []Ticket) error {
+func (t *Table) DeleteRows(ctx context.Context, tickets []Ticket) error {
 	clients, names, numbers := flatten(tickets)
-	_, err := s.send(ctx, statement{sql: s.sql["delete_rows"], args: []any{clients, names, numbers}})
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["delete_rows"], Args: []any{clients, names, numbers}})
 	return err
 }
 
@@ -192,12 +194,13 @@ func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
 
 // QuitQueue deletes all of the client's rows, also those of its callers that wait for several names, and
 // notifies the next waiter of each name that is free.
-func (s *Store) QuitQueue(ctx context.Context, client string) error {
-	_, err := s.sendWaking(ctx, statement{sql: s.sql["quit_queue"], args: []any{client}})
+func (t *Table) QuitQueue(ctx context.Context, client string) error {
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["quit_queue"], Args: []any{client, true}, Wakes: true})
 	return err
 }
 
 // DeleteDeadRows deletes the rows of dead clients.
-func (s *Store) DeleteDeadRows(ctx context.Context) error {
-	return s.sendTwice(ctx, statement{sql: s.sql["delete_dead_rows"]})
+func (t *Table) DeleteDeadRows(ctx context.Context) error {
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["delete_dead_rows"], Tries: 2})
+	return err
 }

@@ -11,19 +11,19 @@ import (
 
 // Release releases one grant. The lock is free at once, or minHold after the grant. Release reports
 // whether the grant was current, expired or not, and whether a waiter was notified.
-func (s *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
-	_, err = s.sendWaking(ctx, statement{
-		sql:  s.sql["release"],
-		args: []any{fence.Name, int64(fence.Token), minHold.Microseconds()},
-		row:  func(r pgx.Rows) error { released = true; return r.Scan(&notified) },
-	})
+func (t *Table) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
+	args := []any{fence.Name, int64(fence.Token), minHold.Microseconds(), true}
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release"], Args: args, Wakes: true, Row: func(r pgx.Rows) error {
+		released = true
+		return r.Scan(&notified)
+	}})
 	return released && err == nil, notified, err
 }
 
 // ReleaseBatch releases grants, sorted by name, in one statement, as Release does, each with its own
 // minHold. For each released grant it returns whether a waiter was notified. Release finds out about the
 // others.
-func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (notified map[fencing.Fence]bool, err error) {
+func (t *Table) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (notified map[fencing.Fence]bool, err error) {
 	names, tokens := split(batch)
 	holds := make([]int64, len(batch))
 	for i, d := range minHold {
@@ -31,9 +31,9 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold
 	}
 	notified = make(map[fencing.Fence]bool, len(batch))
 	var woken bool
-	fence := fencing.Fence{Schema: s.schema}
+	fence := fencing.Fence{Schema: t.schema}
 	into := []any{&fence.Name, &fence.Token, &woken} // once: a batch has many rows
-	_, err = s.sendWaking(ctx, statement{s.sql["release_batch"], []any{names, tokens, holds}, func(r pgx.Rows) error {
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release_batch"], Args: []any{names, tokens, holds, true}, Wakes: true, Row: func(r pgx.Rows) error {
 		err := r.Scan(into...)
 		notified[fence] = woken
 		return err
@@ -45,8 +45,11 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold
 }
 
 // Revoke releases the grant of the request r, if it has one, and reports whether it had.
-func (s *Store) Revoke(ctx context.Context, r *Request) (revoked bool, err error) {
-	_, err = s.sendWaking(ctx, statement{s.sql["revoke"], []any{r.Names(), r.ID}, func(pgx.Rows) error { revoked = true; return nil }})
+func (t *Table) Revoke(ctx context.Context, r *Request) (revoked bool, err error) {
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["revoke"], Args: []any{r.Names(), r.ID, true}, Wakes: true, Row: func(pgx.Rows) error {
+		revoked = true
+		return nil
+	}})
 	return revoked && err == nil, err
 }
 

@@ -2,7 +2,7 @@ package leasetable
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,74 +31,80 @@ type Renewal struct {
 	Permits Permits
 }
 
-// sender sends a statement, and returns the time just before.
-type sender func(context.Context, statement) (time.Time, error)
-
 // Renew renews grants, which are sorted by name. A grant without an answer is gone.
-func (s *Store) Renew(ctx context.Context, all []Extension) (answers map[fencing.Fence]Renewal, err error) {
-	err = s.twice(ctx, func(ctx context.Context) error {
-		answers, err = s.renew(ctx, s.send, all, nil)
-		return err
-	})
-	return answers, err
+func (t *Table) Renew(ctx context.Context, all []Extension) (map[fencing.Fence]Renewal, error) {
+	return t.renew(ctx, all, nil, Statement{Tries: 2})
 }
 
-// RenewReserved is Renew on the connections that are kept for renewals. After patience without an
+// RenewReserved is Renew once, on a connection that is kept for renewals. After patience without an
 // answer it calls overdue, perhaps while it returns.
-func (s *Store) RenewReserved(ctx context.Context, all []Extension, patience time.Duration, overdue func(sent time.Time)) (map[fencing.Fence]Renewal, error) {
-	send := func(ctx context.Context, st statement) (time.Time, error) {
-		return s.roundTrip(ctx, st, true, func(sent time.Time) (stop func() bool) {
-			return time.AfterFunc(patience, func() { overdue(sent) }).Stop
-		})
-	}
-	return s.renew(ctx, send, all, nil)
+func (t *Table) RenewReserved(ctx context.Context, all []Extension, patience time.Duration, overdue func(sent time.Time)) (map[fencing.Fence]Renewal, error) {
+	return t.renew(ctx, all, nil, Statement{Reserved: true, Watch: func(sent time.Time) (stop func() bool) {
+		return time.AfterFunc(patience, func() { overdue(sent) }).Stop
+	}})
 }
 
 // Adopt renews one grant and makes holder its holder.
-func (s *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (Renewal, error) {
-	answers, err := s.renew(ctx, s.send, []Extension{{fence, ttl}}, &holder)
+func (t *Table) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (Renewal, error) {
+	answers, err := t.renew(ctx, []Extension{{fence, ttl}}, &holder, Statement{})
 	return answers[fence], err
 }
 
-// renew renews grants. With a holder it adopts them.
-func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder *string) (map[fencing.Fence]Renewal, error) {
+// renew renews grants. With a holder it adopts them. Its statements are sent as st says.
+func (t *Table) renew(ctx context.Context, all []Extension, holder *string, st Statement) (map[fencing.Fence]Renewal, error) {
 	n := len(all)
 	names, tokens, us := make([]string, n), make([]int64, n), make([]int64, n)
 	for i, x := range all {
 		names[i], tokens[i], us[i] = x.Fence.Name, int64(x.Fence.Token), x.TTL.Microseconds()
 	}
 	answers := make(map[fencing.Fence]Renewal, n)
-	sent, err := send(ctx, statement{s.sql["renew"], []any{names, tokens, us, holder}, func(r pgx.Rows) error {
+	renew := st
+	renew.SQL, renew.Args = t.sql["renew"], []any{names, tokens, us, holder}
+	renew.Begin = func() { clear(answers) }
+	renew.Row = func(r pgx.Rows) error {
 		var weight *int
 		adopted := []any{nil, nil, nil, nil}
 		answer := Renewal{Outcome: Granted}
 		if holder != nil {
 			adopted = []any{(*pgtx.Micros)(&answer.Age), &answer.ID, &weight, &answer.Permits.Capacity}
 		}
-		fence := fencing.Fence{Schema: s.schema}
+		fence := fencing.Fence{Schema: t.schema}
 		err := r.Scan(append([]any{&fence.Name, &fence.Token, (*pgtx.Micros)(&answer.Remaining), &answer.Request}, adopted...)...)
 		if weight != nil {
 			answer.Permits.Weight = *weight
 		}
 		answers[fence] = answer
 		return err
-	}})
+	}
+	sent, err := t.sender.Send(ctx, renew)
 	if err == nil && len(answers) < n { // the others are gone, or blocked
-		err = s.checkGrants(ctx, send, names, tokens, answers)
+		var others map[fencing.Fence]Renewal
+		others, err = t.checkGrants(ctx, names, tokens, st)
+		maps.Copy(others, answers)
+		answers = others
 	}
 	for fence, answer := range answers {
 		answer.Sent = sent
 		answers[fence] = answer
 	}
-	return answers, s.Explain(fmt.Sprintf("renew %d leases", n), err)
+	return answers, err
 }
 
-// checkGrants adds an answer for each of the other grants that is live, and therefore Busy, or revoked.
-func (s *Store) checkGrants(ctx context.Context, send sender, names []string, tokens []int64, answers map[fencing.Fence]Renewal) error {
-	_, err := send(ctx, statement{s.sql["check_grants"], []any{names, tokens}, func(r pgx.Rows) error {
+// CheckGrants returns what the holders of grants are to know, for each grant that is live, and
+// therefore Busy, or revoked.
+func (t *Table) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Renewal, error) {
+	names, tokens := split(grants)
+	return t.checkGrants(ctx, names, tokens, Statement{})
+}
+
+func (t *Table) checkGrants(ctx context.Context, names []string, tokens []int64, st Statement) (map[fencing.Fence]Renewal, error) {
+	answers := make(map[fencing.Fence]Renewal, len(names))
+	st.SQL, st.Args = t.sql["check_grants"], []any{names, tokens}
+	st.Begin = func() { clear(answers) }
+	st.Row = func(r pgx.Rows) error {
 		var live bool
 		var answer Renewal
-		fence := fencing.Fence{Schema: s.schema}
+		fence := fencing.Fence{Schema: t.schema}
 		if err := r.Scan(&fence.Name, &fence.Token, &live, &answer.Request, &answer.Revoked); err != nil {
 			return err
 		}
@@ -109,14 +115,7 @@ func (s *Store) checkGrants(ctx context.Context, send sender, names []string, to
 			answers[fence] = answer
 		}
 		return nil
-	}})
-	return err
-}
-
-// CheckGrants returns what the holders of grants are to know, for each grant that is live or
-// revoked.
-func (s *Store) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Renewal, error) {
-	names, tokens := split(grants)
-	all := make(map[fencing.Fence]Renewal, len(names))
-	return all, s.checkGrants(ctx, s.sendWithin, names, tokens, all)
+	}
+	_, err := t.sender.Send(ctx, st)
+	return answers, err
 }

@@ -27,41 +27,44 @@ type GrantCall struct {
 }
 
 // RevokeGrant revokes a grant. A grant that was revoked before is Done.
-func (s *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
-	err = s.intervene(ctx, s.sql["revoke_grant"], fence, []any{reason, HolderChannel(s.schema)}, &i, nil)
+func (t *Table) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
+	err = t.intervene(ctx, t.sql["revoke_grant"], fence, []any{reason, HolderChannel(t.schema)}, &i, nil)
 	return i, err
 }
 
 // RequestRelease asks the holder of a grant to release it.
-func (s *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
-	err = s.intervene(ctx, s.sql["request_release"], fence, []any{reason, HolderChannel(s.schema)}, &i)
+func (t *Table) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
+	err = t.intervene(ctx, t.sql["request_release"], fence, []any{reason, HolderChannel(t.schema)}, &i)
 	return i, err
 }
 
 // intervene sends a statement about a grant of another client, with further arguments, and reads the
 // answer, whose further columns are into.
-func (s *Store) intervene(ctx context.Context, sql string, fence fencing.Fence, args []any, i *GrantCall, into ...any) error {
-	args = append([]any{fence.Name, int64(fence.Token)}, args...)
-	return s.wakeTwice(ctx, statement{sql, args, func(r pgx.Rows) error {
+func (t *Table) intervene(ctx context.Context, sql string, fence fencing.Fence, args []any, i *GrantCall, into ...any) error {
+	args = append(append([]any{fence.Name, int64(fence.Token)}, args...), true)
+	_, err := t.sender.Send(ctx, Statement{SQL: sql, Args: args, Tries: 2, Wakes: true, Row: func(r pgx.Rows) error {
 		i.Found = true
 		return r.Scan(append([]any{&i.Current, &i.Done}, into...)...)
 	}})
+	return err
 }
 
 // SetLabels adds labels, as JSON, to those of a grant, unless there are more than limit bytes then. It
 // notifies the clients that watch the lock.
-func (s *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (i GrantCall, err error) {
-	err = s.intervene(ctx, s.sql["set_labels"], fence, []any{labels, limit}, &i, &i.Large)
+func (t *Table) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (i GrantCall, err error) {
+	err = t.intervene(ctx, t.sql["set_labels"], fence, []any{labels, limit}, &i, &i.Large)
 	return i, err
 }
 
 // AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and then
 // wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
-func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
-	return s.wake(ctx, statement{sql: s.sql["await_guards"], args: []any{fence.Name, int64(fence.Token)}})
+func (t *Table) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["await_guards"], Args: []any{fence.Name, int64(fence.Token), true}, Wakes: true})
+	return err
 }
 
 // Watch makes releases of the lock notify channel for a while.
-func (s *Store) Watch(ctx context.Context, name, channel string) error {
-	return s.sendTwice(ctx, statement{sql: s.sql["watch"], args: []any{name, channel, timing.TicketTTL.Microseconds()}})
+func (t *Table) Watch(ctx context.Context, name, channel string) error {
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["watch"], Args: []any{name, channel, timing.TicketTTL.Microseconds()}, Tries: 2})
+	return err
 }

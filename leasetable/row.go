@@ -10,8 +10,8 @@ import (
 )
 
 // GrantedTo reports whether the lock is held by the grant of that request.
-func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
-	err = s.sendTwice(ctx, statement{sql: s.sql["granted_to"], args: []any{name, request}, row: func(r pgx.Rows) error {
+func (t *Table) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["granted_to"], Args: []any{name, request}, Tries: 2, Row: func(r pgx.Rows) error {
 		return r.Scan(&granted)
 	}})
 	return granted, err
@@ -33,9 +33,9 @@ type Pruned struct {
 
 // Prune examines some rows whose names follow after, and deletes those that have been idle for the
 // given time.
-func (s *Store) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
+func (t *Table) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
 	var seen int
-	err = s.sendTwice(ctx, statement{s.sql["prune"], []any{idle.Microseconds(), after}, func(r pgx.Rows) error {
+	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["prune"], Args: []any{idle.Microseconds(), after}, Tries: 2, Row: func(r pgx.Rows) error {
 		return r.Scan(&seen, &p.Last, &p.Deleted, &p.Highest.Name, &p.Highest.Token)
 	}})
 	p.Done = seen < pruneStep
@@ -43,6 +43,7 @@ func (s *Store) Prune(ctx context.Context, idle time.Duration, after string) (p 
 }
 
 // LiftTokens raises the token sequence above the token of the row with that name.
-func (s *Store) LiftTokens(ctx context.Context, name string) error {
-	return s.sendTwice(ctx, statement{sql: s.sql["lift"], args: []any{name}})
+func (t *Table) LiftTokens(ctx context.Context, name string) error {
+	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["lift"], Args: []any{name}, Tries: 2})
+	return err
 }

@@ -58,17 +58,17 @@ func (n *highWater) newest() (fencing.Fence, fencing.Token) {
 
 // rejectOldServers extends the check that pgx makes for each host of a connection string. If the
 // server of a host is behind, pgx tries the next host. connect and initConn make all other checks.
-func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+func (l *Link) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 	return func(ctx context.Context, conn *pgconn.PgConn) error {
 		if next != nil {
 			if err := next(ctx, conn); err != nil {
 				return err
 			}
 		}
-		if _, newest := s.highWater.newest(); newest == 0 || schema.IsCockroachDB(conn) {
+		if _, newest := l.highWater.newest(); newest == 0 || schema.IsCockroachDB(conn) {
 			return nil
 		}
-		err := s.checkTokens(ctx, conn)
+		err := l.checkTokens(ctx, conn)
 		if state := pgtx.SQLState(err); state != "" && !endsConnection(state) {
 			return nil
 		}
@@ -79,17 +79,17 @@ func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.Validat
 // checkTokens makes the server put its tokens in order, and fails if the server is behind what this
 // client has seen. It skips standbys. It does not wait for the commit, which precedes that of the
 // first grant in the log: connecting must not hang while a synchronous standby is missing.
-func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
-	if err := s.prepare(ctx, conn); err != nil {
+func (l *Link) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
+	if err := l.prepare(ctx, conn); err != nil {
 		return err
 	}
-	grant, newest := s.highWater.newest()
+	grant, newest := l.highWater.newest()
 	name := cmp.Or(grant.Name, PruneLock) // a name that most clients lock now and then
 	// The highest token that was handed out, or NULL on a standby. The sequence is put above the tokens of
 	// that name's row and of all grants before a failover.
 	sql := "SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() " +
 		"AND pg_catalog.set_config('synchronous_commit', 'off', true) OPERATOR(pg_catalog.=) 'off' THEN " +
-		schema.Quote(s.schema) + ".lift_fencing_tokens($1::text) END"
+		schema.Quote(l.schema) + ".lift_fencing_tokens($1::text) END"
 	var row [][]byte
 	var err error
 	for range 4 { // a stricter default isolation, and many clients that connect after a failover
@@ -111,7 +111,7 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	if fencing.Token(highest) < newest {
 		return errs.Errorf("%w: its highest token is %d, this client has seen %d", errOldServer, highest, newest)
 	}
-	s.highWater.observeServer(fencing.Token(highest))
+	l.highWater.observeServer(fencing.Token(highest))
 	return nil
 }
 
@@ -137,11 +137,11 @@ type serverInfo struct {
 // functions in pg_catalog only: those that a role creates in another schema of the path would run as this one
 // where their types fit better. A pooler lends the session if its process is not the one that the connection
 // was told of. The error wraps schema.ErrSchema if locks are not safe on the server.
-func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
-	if err = s.prepare(ctx, conn); err != nil {
+func (l *Link) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
+	if err = l.prepare(ctx, conn); err != nil {
 		return i, err
 	}
-	here, setting := schema.Quote(s.schema), "pg_catalog.current_setting('"
+	here, setting := schema.Quote(l.schema), "pg_catalog.current_setting('"
 	results, err := conn.Exec(ctx, "SELECT "+here+".pglock_schema_version(), pg_catalog.pg_is_in_recovery(), "+
 		setting+"default_transaction_read_only'), "+setting+"default_transaction_isolation')"+
 		", "+setting+strings.Join(neededPaths[:], "'), "+setting)+"'), "+
@@ -185,11 +185,11 @@ const trustedKey = "pglock: trusted"
 
 // prepare makes a new connection ready for the first function of the schema, unless calling it
 // would let another role act as a superuser. It does so once.
-func (s *Store) prepare(ctx context.Context, conn *pgconn.PgConn) error {
+func (l *Link) prepare(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := normalizeSession(ctx, conn); err != nil || conn.CustomData()[trustedKey] != nil {
 		return err
 	}
-	why, err := schema.Untrusted(ctx, conn, s.schema)
+	why, err := schema.Untrusted(ctx, conn, l.schema)
 	if err == nil && why != "" {
 		err = schema.Unsafe(why)
 	}

@@ -71,7 +71,7 @@ func TestEachStatementIsUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range regexp.MustCompile(`s\.sql\["(\w+)"]`).FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile(`t\.sql\["(\w+)"]`).FindAllStringSubmatch(string(text), -1) {
 			used[name[1]] = leasetable.Statements(schema.Default)[name[1]]
 		}
 	}

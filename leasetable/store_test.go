@@ -83,11 +83,14 @@ func TestALockFromGrantToPruning(t *testing.T) {
 		t.Errorf("revoked %v, %v", revoked, err)
 	}
 	var ends []string
-	end := func(all *[]string, r pgx.Rows) error {
-		*all = append(*all, "")
-		return r.Scan(&(*all)[len(*all)-1])
-	}
-	if err := leasetable.Read(ctx, s, &ends, end, schema.Render("SELECT last_end FROM pglock.distributed_locks WHERE holder IS NULL", name)); err != nil || !slices.Equal(ends, []string{"released"}) {
+	_, err = s.Send(ctx, leasetable.Statement{
+		SQL: schema.Render("SELECT last_end FROM pglock.distributed_locks WHERE holder IS NULL", name),
+		Row: func(r pgx.Rows) error {
+			ends = append(ends, "")
+			return r.Scan(&ends[len(ends)-1])
+		},
+	})
+	if err != nil || !slices.Equal(ends, []string{"released"}) {
 		t.Errorf("the row: %q, %v", ends, err)
 	}
 	if p, err := s.Prune(ctx, 0, ""); err != nil || p.Deleted != 1 || !p.Done || p.Highest.Name != "n" {
@@ -229,28 +232,28 @@ func TestRevokeEndsItsOwnRequestAlone(t *testing.T) {
 	}
 }
 
-// TestReadForgetsAnAttemptThatFailed: the connection ends after some rows, and the second attempt
+// TestASecondAttemptForgetsTheFirst: the connection ends after some rows, and the second attempt
 // returns all rows, each once.
-func TestReadForgetsAnAttemptThatFailed(t *testing.T) {
+func TestASecondAttemptForgetsTheFirst(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	s := newStore(t, pool, pgtest.Schema(t, pool))
 	const rows = 1000
 	attempts := map[int]bool{} // sessions
 	var got int
-	err := leasetable.Read(t.Context(), s, &got, func(n *int, r pgx.Rows) error {
+	_, err := s.Send(t.Context(), leasetable.Statement{Tries: 2, Begin: func() { got = 0 }, Row: func(r pgx.Rows) error {
 		var pid int
 		if err := r.Scan(&pid, nil); err != nil {
 			return err
 		}
-		if *n++; len(attempts) == 0 {
+		if got++; len(attempts) == 0 {
 			attempts[pid] = true
 			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
 			return err
 		}
 		attempts[pid] = true
 		return nil
-	}, "SELECT pg_backend_pid(), repeat('x', 100000) FROM generate_series(1, $1::int)", rows) // more than the socket holds
+	}, SQL: "SELECT pg_backend_pid(), repeat('x', 100000) FROM generate_series(1, $1::int)", Args: []any{rows}}) // more than the socket holds
 	if err != nil || got != rows || len(attempts) != 2 {
 		t.Errorf("%d rows in %d attempts, %v: want %d in 2", got, len(attempts), err, rows)
 	}

@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -73,6 +74,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	c := l.client
 	began := c.events.now()
 	answers, err := c.store.Renew(ctx, l.appendExtensions(nil, ttl))
+	err = c.store.Explain(fmt.Sprintf("renew %d leases", l.count()), err)
 	took := since(began)
 	c.events.batch(observe.OperationRenew, l.count(), took, err)
 	share := c.events.share(l)

@@ -17,7 +17,6 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
@@ -108,7 +107,7 @@ func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, 
 		return p, err
 	}
 	defer c.endCall()
-	err = leasetable.Read(ctx, c.store, &p, (*page).scan, sql, args...)
+	err = readInto(ctx, c.store, &p, (*page).scan, sql, args...)
 	return p, c.explainIn(ctx, "list locks", err)
 }
 

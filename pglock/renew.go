@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -214,6 +215,7 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) (tell func()) {
 	began := r.events.now()
 	answers, err := r.store.RenewReserved(ctx, grants, patience,
 		func(sent time.Time) { r.markOverdue(a, sent) })
+	err = r.store.Explain(fmt.Sprintf("renew %d leases", len(grants)), err)
 	took := since(began)
 	shares, results := make([]float64, len(a.leases)), make([]error, len(a.leases))
 	for i, l := range a.leases {

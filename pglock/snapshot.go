@@ -12,7 +12,6 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
@@ -54,10 +53,10 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 	var locks page
 	for _, read := range []func() error{
 		func() error {
-			return leasetable.Read(ctx, c.store, &s, scanServer, schema.Render(serverSQL, c.cfg.schema), c.cfg.schema)
+			return readInto(ctx, c.store, &s, scanServer, schema.Render(serverSQL, c.cfg.schema), c.cfg.schema)
 		},
 		func() error {
-			return leasetable.Read(ctx, c.store, &locks, (*page).scan, schema.Render(surveySQL+matchingSQL+rowSQL, c.cfg.schema),
+			return readInto(ctx, c.store, &locks, (*page).scan, schema.Render(surveySQL+matchingSQL+rowSQL, c.cfg.schema),
 				append([]any{""}, append(args, string(q.Order), limit, q.Offset)...)...)
 		},
 		readAll(ctx, c, &s.Nested, pgx.RowToStructByName, nestedSQL, limit),
@@ -84,7 +83,7 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 // readAll returns a function that reads the rows of a statement, each of which scan returns, into *all.
 func readAll[T any](ctx context.Context, c *Client, all *[]T, scan pgx.RowToFunc[T], sql string, limit int) func() error {
 	return func() error {
-		return leasetable.Read(ctx, c.store, all, func(all *[]T, r pgx.Rows) error {
+		return readInto(ctx, c.store, all, func(all *[]T, r pgx.Rows) error {
 			row, err := scan(r)
 			*all = append(*all, row)
 			return err

@@ -17,10 +17,11 @@ import (
 )
 
 // tables is the store of a client of Open or OpenDB. The statements of leases use the connections
-// of leasetable, and everything that takes a transaction or a callback uses those of the
+// of a Link, and everything that takes a transaction or a callback uses those of the
 // application.
 type tables struct {
-	*leasetable.Store
+	*leasetable.Table
+	*leasetable.Link
 	schema string
 	pool   *pgxpool.Pool // the application's, from Open
 	db     *sql.DB       // the same, from OpenDB
@@ -30,7 +31,8 @@ type tables struct {
 func (t tables) connect(connections *pgxpool.Config, cfg clientConfig) func(life context.Context) backend.Store {
 	return func(life context.Context) backend.Store {
 		t.schema = cfg.schema
-		t.Store = leasetable.New(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+		t.Link = leasetable.NewLink(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+		t.Table = leasetable.New(cfg.schema, t.Link)
 		return &t
 	}
 }
@@ -64,11 +66,21 @@ func (t *tables) InTx(ctx context.Context, key advisory.Key, fn func(ctx context
 // Get reads the row of a name, and reports whether there is one.
 func (t *tables) Get(ctx context.Context, name string) (row backend.Row, found bool, err error) {
 	var p page
-	err = leasetable.Read(ctx, t, &p, (*page).scan, schema.Render(getSQL+rowSQL, t.schema), name)
+	err = readInto(ctx, t, &p, (*page).scan, schema.Render(getSQL+rowSQL, t.schema), name)
 	if err != nil || len(p.rows) == 0 {
 		return backend.Row{Lock: inspect.Lock{Name: name}}, false, err
 	}
 	return p.rows[0].Row, true, nil
+}
+
+// readInto sends a statement that changes nothing, at most twice, and scans its rows into *into, which
+// is empty at the beginning of each attempt.
+func readInto[T any](ctx context.Context, s leasetable.Sender, into *T, scan func(*T, pgx.Rows) error, sql string, args ...any) error {
+	var none T // an attempt may fail half-way
+	_, err := s.Send(ctx, leasetable.Statement{
+		SQL: sql, Args: args, Tries: 2, Begin: func() { *into = none }, Row: func(r pgx.Rows) error { return scan(into, r) },
+	})
+	return err
 }
 
 // Records runs op on a connection of the application.

@@ -499,8 +499,12 @@ func TestTheFakeIsLikeTheServer(t *testing.T) {
 			life, end := context.WithCancel(context.Background())
 			d, err := newDatabase(t, pgtest.Pool(t))
 			locktest.OK(t, err)
-			tables := leasetable.New(life, d.pool.Config(), leasetable.Config{Schema: d.schema, MaxConns: 2})
-			defer tables.Close(t.Context())
+			l := leasetable.NewLink(life, d.pool.Config(), leasetable.Config{Schema: d.schema, MaxConns: 2})
+			defer l.Close(t.Context())
+			tables := struct {
+				*leasetable.Table
+				*leasetable.Link
+			}{leasetable.New(d.schema, l), l}
 			defer end()
 			server := memory.NewServer()
 			for n := range uint64(6) {

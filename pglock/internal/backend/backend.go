@@ -16,9 +16,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
-// Table is leasetable.Store, where the methods are documented.
+// Table is leasetable.Table and leasetable.Link, where the methods are documented.
 type Table interface {
-	leasetable.Reader
+	leasetable.Sender
 
 	AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error)
 	AcquireFull(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error)

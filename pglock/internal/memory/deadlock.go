@@ -32,7 +32,7 @@ type needs struct {
 	blocker *wait
 }
 
-// NestedWait is leasetable.Store.NestedWait.
+// NestedWait is leasetable.Table.NestedWait.
 func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle string, err error) {
 	err = c.run(ctx, func() {
 		s, now := c.server, time.Now()
@@ -57,7 +57,7 @@ func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle
 	return cycle, err
 }
 
-// EndNestedWait is leasetable.Store.EndNestedWait.
+// EndNestedWait is leasetable.Table.EndNestedWait.
 func (c *Store) EndNestedWait(ctx context.Context, id string) error {
 	return c.run(ctx, func() {
 		c.server.nested = slices.DeleteFunc(c.server.nested, func(w *wait) bool { return w.id == id })

@@ -20,7 +20,7 @@ type listener struct {
 	ended    error
 }
 
-// Listen is leasetable.Store.Listen.
+// Listen is leasetable.Link.Listen.
 func (c *Store) Listen(ctx context.Context, shared string, channels ...string) (leasetable.Listener, error) {
 	l := &listener{server: c.server, channels: append(channels, shared), arrived: make(chan struct{}, 1)}
 	return l, c.run(ctx, func() { c.server.sessions[l] = struct{}{} })

@@ -1,4 +1,4 @@
-//nolint:revive // leasetable.Store and backend.Store document the methods
+//nolint:revive // leasetable.Table and backend.Store document the methods
 package memory
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
-// Store is one client's connection to a Server. Its methods are those of leasetable.Store.
+// Store is one client's connection to a Server. Its methods are those of backend.Store.
 type Store struct {
 	server *Server
 	life   context.Context //nolint:containedctx // of the client: ends every statement
@@ -34,7 +34,7 @@ type Store struct {
 // Connect returns the store of a client, for the time of its life.
 func (s *Server) Connect(life context.Context) *Store { return &Store{s, life} }
 
-// Database is leasetable.Store.Database.
+// Database is leasetable.Link.Database.
 func (c *Store) Database() string { return fmt.Sprintf("%p", c.server) }
 
 // run runs a statement.
@@ -81,8 +81,8 @@ func (c *Store) Explain(op string, err error) error {
 	return errs.Errorf("pglock: %s: %w", op, err)
 }
 
-func (c *Store) Read(context.Context, string, []any, func() func(pgx.Rows) error) error {
-	return backend.ErrNoDatabase
+func (c *Store) Send(context.Context, leasetable.Statement) (sent time.Time, err error) {
+	return sent, backend.ErrNoDatabase
 }
 
 func (c *Store) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
