@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
@@ -56,7 +57,7 @@ func (s *signals) startListener() {
 // subscription is the listening connection as the local queues see it, with the notifications on
 // their channel only.
 type subscription struct {
-	leasetable.Listener
+	backend.Listener
 	client *Client
 }
 

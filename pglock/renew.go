@@ -15,6 +15,7 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -23,7 +24,7 @@ const (
 	renewBatchSize = 1000
 
 	// maxOverdueRenewals is the number of overdue attempts. They do not count among
-	// leasetable.MaxRenewals, and do not block other attempts. While all are in flight, leases that
+	// link.MaxRenewals, and do not block other attempts. While all are in flight, leases that
 	// become due gather.
 	maxOverdueRenewals = 4
 )
@@ -182,7 +183,7 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 	names := r.batch // in the newest attempt
 	for _, p := range batch {
 		if names += p.lease.count(); names > r.batch {
-			if r.inFlight == leasetable.MaxRenewals {
+			if r.inFlight == link.MaxRenewals {
 				break // the others gather until the end of an attempt wakes the loop
 			}
 			attempts = append(attempts, &renewAttempt{})

@@ -13,15 +13,16 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
 // tables is the store of a client of Open or OpenDB. The statements of leases use the connections
-// of a Link, and everything that takes a transaction or a callback uses those of the
+// of the link, and everything that takes a transaction or a callback uses those of the
 // application.
 type tables struct {
 	*leasetable.Table
-	*leasetable.Link
+	*link.Link
 	schema string
 	pool   *pgxpool.Pool // the application's, from Open
 	db     *sql.DB       // the same, from OpenDB
@@ -31,7 +32,7 @@ type tables struct {
 func (t tables) connect(connections *pgxpool.Config, cfg clientConfig) func(life context.Context) backend.Store {
 	return func(life context.Context) backend.Store {
 		t.schema = cfg.schema
-		t.Link = leasetable.NewLink(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+		t.Link = link.New(life, connections, link.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
 		t.Table = leasetable.New(cfg.schema, t.Link)
 		return &t
 	}

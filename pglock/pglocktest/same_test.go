@@ -19,6 +19,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/memory"
 )
 
@@ -499,11 +500,11 @@ func TestTheFakeIsLikeTheServer(t *testing.T) {
 			life, end := context.WithCancel(context.Background())
 			d, err := newDatabase(t, pgtest.Pool(t))
 			locktest.OK(t, err)
-			l := leasetable.NewLink(life, d.pool.Config(), leasetable.Config{Schema: d.schema, MaxConns: 2})
+			l := link.New(life, d.pool.Config(), link.Config{Schema: d.schema, MaxConns: 2})
 			defer l.Close(t.Context())
 			tables := struct {
 				*leasetable.Table
-				*leasetable.Link
+				*link.Link
 			}{leasetable.New(d.schema, l), l}
 			defer end()
 			server := memory.NewServer()

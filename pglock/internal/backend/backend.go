@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
@@ -16,7 +17,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
-// Table is leasetable.Table and leasetable.Link, where the methods are documented.
+// Table is leasetable.Table and link.Link, where the methods are documented.
 type Table interface {
 	leasetable.Sender
 
@@ -51,7 +52,7 @@ type Table interface {
 	QuitQueue(ctx context.Context, client string) error
 	Watch(ctx context.Context, name, channel string) error
 	Notify(ctx context.Context, channel string) error
-	Listen(ctx context.Context, shared string, channels ...string) (leasetable.Listener, error)
+	Listen(ctx context.Context, shared string, channels ...string) (Listener, error)
 
 	NestedWait(ctx context.Context, w *leasetable.NestedWait) (cycle string, err error)
 	EndNestedWait(ctx context.Context, id string) error
@@ -67,6 +68,13 @@ type Table interface {
 	Latency() (most, slowest time.Duration)
 	Suspect(since time.Time)
 	Explain(op string, err error) error
+}
+
+// Listener is a connection that listens.
+type Listener interface {
+	WaitForNotification(ctx context.Context) (*pgconn.Notification, error)
+	Ping(ctx context.Context) error
+	Close(ctx context.Context) error
 }
 
 // Store is all that a client does with its locks: a Table, and what is done beside leases.

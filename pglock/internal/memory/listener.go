@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // listener is a session that listens. Its server's mu guards it.
@@ -20,8 +20,8 @@ type listener struct {
 	ended    error
 }
 
-// Listen is leasetable.Link.Listen.
-func (c *Store) Listen(ctx context.Context, shared string, channels ...string) (leasetable.Listener, error) {
+// Listen is link.Link.Listen.
+func (c *Store) Listen(ctx context.Context, shared string, channels ...string) (backend.Listener, error) {
 	l := &listener{server: c.server, channels: append(channels, shared), arrived: make(chan struct{}, 1)}
 	return l, c.run(ctx, func() { c.server.sessions[l] = struct{}{} })
 }

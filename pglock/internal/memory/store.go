@@ -34,7 +34,7 @@ type Store struct {
 // Connect returns the store of a client, for the time of its life.
 func (s *Server) Connect(life context.Context) *Store { return &Store{s, life} }
 
-// Database is leasetable.Link.Database.
+// Database is link.Link.Database.
 func (c *Store) Database() string { return fmt.Sprintf("%p", c.server) }
 
 // run runs a statement.

@@ -1,4 +1,4 @@
-package leasetable_test
+package link_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // TestConnectTimeouts: the connection string's connect_timeout counts, shorter or longer.
@@ -43,7 +43,7 @@ func TestConnectTimeouts(t *testing.T) {
 			}
 			proxy.Freeze(true)
 			began := time.Now()
-			conn, err := leasetable.Connect(t.Context(), config)
+			conn, err := link.Connect(t.Context(), config)
 			if err == nil {
 				_ = conn.Close(t.Context())
 				t.Fatal("a frozen address was connected to")
@@ -64,7 +64,7 @@ func TestASlowNetworkConnects(t *testing.T) {
 	user := pgtest.UserPool(t, pool, pgtest.Schema(t, pool)).Config().ConnConfig
 	proxy.Delay(250 * time.Millisecond) // each way
 	began := time.Now()
-	conn, err := leasetable.Connect(t.Context(), via(t, user, proxy))
+	conn, err := link.Connect(t.Context(), via(t, user, proxy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestHooksAreBounded(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 			defer cancel()
-			if _, err := leasetable.Dial(ctx, s.Link); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := link.Dial(ctx, s.Link); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Dial: %v", err)
 			}
 			if took := time.Since(began); took > pgtest.Patience/2 {

@@ -1,4 +1,4 @@
-package leasetable
+package link
 
 import (
 	"github.com/jackc/pgx/v5/pgconn"

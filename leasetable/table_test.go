@@ -1,8 +1,6 @@
 package leasetable_test
 
 import (
-	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
@@ -28,91 +25,67 @@ func request(name, id, holder string) *leasetable.Request {
 
 func one(r *leasetable.Request) []*leasetable.Request { return []*leasetable.Request{r} }
 
-// TestALockFromGrantToPruning runs each operation of the store once, and checks its answer.
+// TestALockFromGrantToPruning runs each operation of the table once, and checks its answer.
 func TestALockFromGrantToPruning(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	s := newStore(t, pool, name)
+	table := leasetable.New(name, pooled{pool})
 	ctx := t.Context()
-	if err := s.Check(ctx); err != nil {
+	if err := table.LiftTokens(ctx, "n"); err != nil {
 		t.Fatal(err)
 	}
 	first, second := request("n", "1", "first"), request("n", "2", "second")
-	if g, err := s.AcquireFast(ctx, one(first)); err != nil || g[0].Outcome != "" {
+	if g, err := table.AcquireFast(ctx, one(first)); err != nil || g[0].Outcome != "" {
 		t.Errorf("the fast path on a new name: %+v, %v", g, err)
 	}
-	grants, err := s.AcquireFull(ctx, one(first))
+	grants, err := table.AcquireFull(ctx, one(first))
 	granted := grants[0]
 	if err != nil || granted.Outcome != leasetable.Granted || granted.Token == 0 || granted.Sent.IsZero() {
 		t.Fatalf("%+v, %v", grants, err)
 	}
-	if g, err := s.AcquireFast(ctx, one(second)); err != nil || g[0].Outcome != "" {
+	if g, err := table.AcquireFast(ctx, one(second)); err != nil || g[0].Outcome != "" {
 		t.Errorf("the fast path on a held lock: %+v, %v", g, err)
 	}
-	grants, err = s.AcquireFull(ctx, one(second))
+	grants, err = table.AcquireFull(ctx, one(second))
 	if g := grants[0]; err != nil || g.Outcome != leasetable.Busy || g.Holder != "first" || g.Token != granted.Token || g.Remaining <= 0 {
 		t.Errorf("the full statement on a held lock: %+v, %v", g, err)
 	}
-	position, err := s.Join(ctx, "client", &leasetable.Request{Name: "n", Holder: "holder", ID: second.ID}, time.Second, false)
+	position, err := table.Join(ctx, "client", &leasetable.Request{Name: "n", Holder: "holder", ID: second.ID}, time.Second, false)
 	if err != nil || position.Ticket <= int64(granted.Token) || position.Ahead != 0 || position.Free || position.Remaining <= 0 {
 		t.Errorf("a ticket: %+v, %v", position, err)
 	}
 	ours := leasetable.Ticket{Client: "client", Names: []string{"n"}, Number: position.Ticket, State: position.State}
 	other := leasetable.Ticket{Client: "client", Names: []string{"n", "other"}, Number: position.Ticket, State: position.State}
-	seen, err := s.RefreshTickets(ctx, []leasetable.Ticket{ours, other}, false)
+	seen, err := table.RefreshTickets(ctx, []leasetable.Ticket{ours, other}, false)
 	if err != nil || seen[0].Ticket != ours.Number || seen[0].Free || seen[0].Remaining <= 0 || seen[0].State != leasetable.Queued || seen[1].State != leasetable.Lost {
 		t.Errorf("refreshed %+v, %v", seen, err)
 	}
 	fence := fencing.Fence{Schema: name, Name: "n", Token: granted.Token}
-	renewed, err := s.Renew(ctx, []leasetable.Extension{{Fence: fence, TTL: time.Hour}})
+	renewed, err := table.Renew(ctx, []leasetable.Extension{{Fence: fence, TTL: time.Hour}})
 	if err != nil || renewed[fence].Outcome != leasetable.Granted || renewed[fence].Remaining < time.Minute {
 		t.Errorf("renewed %+v, %v", renewed, err)
 	}
-	released, notified, err := s.Release(ctx, fence, 0)
+	released, notified, err := table.Release(ctx, fence, 0)
 	if err != nil || !released || !notified {
 		t.Errorf("released %v, notified %v, %v", released, notified, err)
 	}
-	if err := s.LeaveQueue(ctx, ours); err != nil {
+	if err := table.LeaveQueue(ctx, ours); err != nil {
 		t.Error(err)
 	}
-	if g, err := s.AcquireFast(ctx, one(second)); err != nil || g[0].Outcome != leasetable.Granted || g[0].Token <= granted.Token {
+	if g, err := table.AcquireFast(ctx, one(second)); err != nil || g[0].Outcome != leasetable.Granted || g[0].Token <= granted.Token {
 		t.Errorf("the fast path on a free lock: %+v, %v", g, err)
 	}
-	if revoked, err := s.Revoke(ctx, second); err != nil || !revoked {
+	if revoked, err := table.Revoke(ctx, second); err != nil || !revoked {
 		t.Errorf("revoked %v, %v", revoked, err)
 	}
-	var ends []string
-	_, err = s.Send(ctx, leasetable.Statement{
-		SQL: schema.Render("SELECT last_end FROM pglock.distributed_locks WHERE holder IS NULL", name),
-		Row: func(r pgx.Rows) error {
-			ends = append(ends, "")
-			return r.Scan(&ends[len(ends)-1])
-		},
-	})
+	rows, _ := pool.Query(ctx, schema.Render("SELECT last_end FROM pglock.distributed_locks WHERE holder IS NULL", name))
+	ends, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || !slices.Equal(ends, []string{"released"}) {
 		t.Errorf("the row: %q, %v", ends, err)
 	}
-	if p, err := s.Prune(ctx, 0, ""); err != nil || p.Deleted != 1 || !p.Done || p.Highest.Name != "n" {
+	if p, err := table.Prune(ctx, 0, ""); err != nil || p.Deleted != 1 || !p.Done || p.Highest.Name != "n" {
 		t.Errorf("pruned %+v, %v", p, err)
-	}
-}
-
-// TestAFailureIsClassified: the errors of a server that can't be reached, of a schema that is
-// missing and of a Store whose life has ended.
-func TestAFailureIsClassified(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	missing := newStore(t, pool, "no such schema")
-	if err := missing.Check(t.Context()); !errors.Is(err, schema.ErrMissing) {
-		t.Errorf("a missing schema: %v", err)
-	}
-	s := newStore(t, pool, pgtest.Schema(t, pool))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := s.AcquireFast(ctx, one(request("n", "1", "h")))
-	if err == nil || !leasetable.Transient(err) || !errors.Is(s.Explain("acquire", err), errs.ErrUnavailable) {
-		t.Errorf("a canceled statement: %v", err)
 	}
 }
 
@@ -141,32 +114,16 @@ func TestGrantsAreWrittenAlike(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotSentHasNoEffect: a statement whose context ended before it was sent was not applied,
-// whether it waited for a connection or for its turn.
-func TestWhatWasNotSentHasNoEffect(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	s := newStore(t, pool, pgtest.Schema(t, pool))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 50 { // the end of ctx is seen at one of several places
-		_, err := s.AcquireFast(ctx, one(request("n", "1", "h")))
-		if !errors.Is(err, context.Canceled) || leasetable.MaybeApplied(err) || !leasetable.Transient(err) {
-			t.Fatalf("told %v, maybe applied: %v", err, leasetable.MaybeApplied(err))
-		}
-	}
-}
-
 // TestAReleaseThatFailsAtItsCommitPromisesNothing: the server sends the row of the answer before it commits,
 // and the release of a permit is told to have happened only after the commit.
 func TestAReleaseThatFailsAtItsCommitPromisesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	s := newStore(t, pool, name)
+	table := leasetable.New(name, pooled{pool})
 	r := request("n", "1", "h")
 	r.Permits = leasetable.Permits{Capacity: 2, Weight: 1}
-	granted, err := s.AcquireSlots(t.Context(), r)
+	granted, err := table.AcquireSlots(t.Context(), r)
 	if err != nil || granted.Outcome != leasetable.Granted {
 		t.Fatalf("%+v, %v", granted, err)
 	}
@@ -180,14 +137,14 @@ func TestAReleaseThatFailsAtItsCommitPromisesNothing(t *testing.T) {
 		}
 	}
 	for _, shared := range []bool{true, false} {
-		if notified, err := s.ReleasePermits(t.Context(), []string{"n"}, granted.Token, shared); err == nil || notified != nil {
+		if notified, err := table.ReleasePermits(t.Context(), []string{"n"}, granted.Token, shared); err == nil || notified != nil {
 			t.Errorf("a release that failed, shared: %v: released %v, %v", shared, notified, err)
 		}
 	}
 	if _, err := pool.Exec(t.Context(), schema.Render("DROP TRIGGER late ON pglock.lock_permits", name)); err != nil {
 		t.Fatal(err)
 	}
-	notified, err := s.ReleasePermits(t.Context(), []string{"n"}, granted.Token, true)
+	notified, err := table.ReleasePermits(t.Context(), []string{"n"}, granted.Token, true)
 	if _, released := notified["n"]; err != nil || !released {
 		t.Errorf("its repetition: released %v, %v", notified, err)
 	}
@@ -199,7 +156,7 @@ func TestRevokeEndsItsOwnRequestAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	s := newStore(t, pool, name)
+	table := leasetable.New(name, pooled{pool})
 	for kind, permits := range map[string]leasetable.Permits{
 		"one holder": {}, "some permits": {Capacity: 2, Weight: 1}, "all permits": {Capacity: 2, Weight: 2},
 	} {
@@ -207,7 +164,7 @@ func TestRevokeEndsItsOwnRequestAlone(t *testing.T) {
 			t.Helper()
 			r := request(kind, id, "h")
 			r.Permits = permits
-			g, err := s.AcquireSlots(t.Context(), r)
+			g, err := table.AcquireSlots(t.Context(), r)
 			if err != nil || g.Outcome != leasetable.Granted {
 				t.Fatalf("%s: %+v, %v", kind, g, err)
 			}
@@ -215,7 +172,7 @@ func TestRevokeEndsItsOwnRequestAlone(t *testing.T) {
 		}
 		revoke := func(r *leasetable.Request, want bool) {
 			t.Helper()
-			if revoked, err := s.Revoke(t.Context(), r); err != nil || revoked != want {
+			if revoked, err := table.Revoke(t.Context(), r); err != nil || revoked != want {
 				t.Errorf("%s: revoked %v, %v; want %v", kind, revoked, err, want)
 			}
 		}
@@ -225,37 +182,10 @@ func TestRevokeEndsItsOwnRequestAlone(t *testing.T) {
 		second, token := granted("2")
 		revoke(first, false)
 		grants := []leasetable.Extension{{Fence: fencing.Fence{Schema: name, Name: kind, Token: token}, TTL: time.Minute}}
-		if renewed, err := s.Renew(t.Context(), grants); err != nil || renewed[grants[0].Fence].Outcome != leasetable.Granted {
+		if renewed, err := table.Renew(t.Context(), grants); err != nil || renewed[grants[0].Fence].Outcome != leasetable.Granted {
 			t.Errorf("%s: the grant of another request: %+v, %v", kind, renewed, err)
 		}
 		revoke(second, true)
-	}
-}
-
-// TestASecondAttemptForgetsTheFirst: the connection ends after some rows, and the second attempt
-// returns all rows, each once.
-func TestASecondAttemptForgetsTheFirst(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	s := newStore(t, pool, pgtest.Schema(t, pool))
-	const rows = 1000
-	attempts := map[int]bool{} // sessions
-	var got int
-	_, err := s.Send(t.Context(), leasetable.Statement{Tries: 2, Begin: func() { got = 0 }, Row: func(r pgx.Rows) error {
-		var pid int
-		if err := r.Scan(&pid, nil); err != nil {
-			return err
-		}
-		if got++; len(attempts) == 0 {
-			attempts[pid] = true
-			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
-			return err
-		}
-		attempts[pid] = true
-		return nil
-	}, SQL: "SELECT pg_backend_pid(), repeat('x', 100000) FROM generate_series(1, $1::int)", Args: []any{rows}}) // more than the socket holds
-	if err != nil || got != rows || len(attempts) != 2 {
-		t.Errorf("%d rows in %d attempts, %v: want %d in 2", got, len(attempts), err, rows)
 	}
 }
 
@@ -265,24 +195,24 @@ func TestALookKnowsWhenTheFirstGrantEnds(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	s := newStore(t, pool, name)
+	table := leasetable.New(name, pooled{pool})
 	permits := leasetable.Permits{Capacity: 4, Weight: 1}
 	for id, hours := range map[string]time.Duration{"1": 3, "2": 1, "3": 2, "4": 4} {
 		r := request("s", id, "h")
 		r.Permits, r.TTL = permits, hours*time.Hour
-		if g, err := s.AcquireSlots(t.Context(), r); err != nil || g.Outcome != leasetable.Granted {
+		if g, err := table.AcquireSlots(t.Context(), r); err != nil || g.Outcome != leasetable.Granted {
 			t.Fatalf("%+v, %v", g, err)
 		}
 	}
 	r := request("s", "5", "w")
 	r.Permits = leasetable.Permits{Capacity: 4, Weight: 2}
-	p, err := s.Join(t.Context(), "client", r, 0, true)
+	p, err := table.Join(t.Context(), "client", r, 0, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	endsIn := func(most time.Duration) {
 		t.Helper()
-		seen, err := s.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket, State: p.State}}, true)
+		seen, err := table.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket, State: p.State}}, true)
 		if err != nil || seen[0].Free || seen[0].Remaining > most || seen[0].Remaining < most-time.Hour/2 {
 			t.Errorf("%+v, %v; want %v at most", seen, err, most)
 		}

@@ -1,4 +1,9 @@
-package leasetable
+// Package link sends the statements of a client on connections of its own.
+//
+// Every new connection is checked: the version of the schema, whether the server accepts writes,
+// and whether it knows the tokens that this client has seen (server.go). A commit whose wait for a
+// synchronous standby was canceled counts as unanswered (durable.go).
+package link
 
 import (
 	"context"
@@ -45,9 +50,9 @@ type Link struct {
 	notify    notifications
 }
 
-// NewLink returns a Link to the database of p, a copy of the configuration of the application's pool, which
+// New returns a Link to the database of p, a copy of the configuration of the application's pool, which
 // it changes. It opens no connection. The end of life ends every statement. Close the Link.
-func NewLink(life context.Context, p *pgxpool.Config, cfg Config) *Link {
+func New(life context.Context, p *pgxpool.Config, cfg Config) *Link {
 	l := &Link{
 		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
 		life: life, slots: make(chan struct{}, cfg.MaxConns-1), notify: notifications{epoch: time.Now()},

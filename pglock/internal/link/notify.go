@@ -1,4 +1,4 @@
-package leasetable
+package link
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
 )
 
 // notifications says whether statements notify waiters. A notification is a hint: if the server
@@ -29,7 +30,7 @@ func (n *notifications) refused() {
 }
 
 // attempt sends a statement, and again without its notification if the server refuses that.
-func (l *Link) attempt(ctx context.Context, st Statement) (sent time.Time, err error) {
+func (l *Link) attempt(ctx context.Context, st leasetable.Statement) (sent time.Time, err error) {
 	switch {
 	case !st.Wakes:
 		return l.roundTrip(ctx, st)
@@ -37,7 +38,7 @@ func (l *Link) attempt(ctx context.Context, st Statement) (sent time.Time, err e
 		return l.roundTrip(ctx, quietly(st))
 	}
 	sent, err = l.roundTrip(ctx, st)
-	if !MayBeNotification(err) {
+	if !leasetable.MayBeNotification(err) {
 		return sent, err
 	}
 	// Nothing was done. Either the notification or the statement is at fault: try without it.
@@ -52,7 +53,7 @@ func (l *Link) attempt(ctx context.Context, st Statement) (sent time.Time, err e
 }
 
 // quietly returns a statement without its notification.
-func quietly(st Statement) Statement {
+func quietly(st leasetable.Statement) leasetable.Statement {
 	st.Args = append(slices.Clone(st.Args[:len(st.Args)-1]), false)
 	return st
 }
@@ -66,6 +67,6 @@ const queueUsageSQL = "SELECT pg_catalog.pg_notification_queue_usage()"
 // ignored: another client, or the next refusal, tries again.
 func (l *Link) trimQueue(ctx context.Context, err error) {
 	if pgtx.SQLState(err) == pgtx.ProgramLimitExceeded {
-		_, _ = l.Send(ctx, Statement{SQL: queueUsageSQL})
+		_, _ = l.Send(ctx, leasetable.Statement{SQL: queueUsageSQL})
 	}
 }

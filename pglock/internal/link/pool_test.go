@@ -1,4 +1,4 @@
-package leasetable_test
+package link_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // dialer opens connections to the shared server, or hangs until the context ends.
@@ -41,14 +41,14 @@ func (d *dialer) dial(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // poolOf returns a pool that the test's end closes.
-func poolOf(t *testing.T, limit int, dial func(context.Context) (*pgx.Conn, error)) leasetable.TestPool {
+func poolOf(t *testing.T, limit int, dial func(context.Context) (*pgx.Conn, error)) link.TestPool {
 	t.Helper()
-	p := leasetable.NewTestPool(limit, time.Hour, time.Hour, time.Hour, time.Minute, dial)
+	p := link.NewTestPool(limit, time.Hour, time.Hour, time.Hour, time.Minute, dial)
 	t.Cleanup(func() { p.Close(context.Background()) })
 	return p
 }
 
-func acquireConn(t *testing.T, p leasetable.TestPool) *leasetable.PoolConn {
+func acquireConn(t *testing.T, p link.TestPool) *link.PoolConn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
@@ -61,10 +61,10 @@ func acquireConn(t *testing.T, p leasetable.TestPool) *leasetable.PoolConn {
 
 // acquireLater acquires a connection in the background. It returns when the pool has queued the
 // call.
-func acquireLater(t *testing.T, p leasetable.TestPool, forRenewal bool) <-chan *leasetable.PoolConn {
+func acquireLater(t *testing.T, p link.TestPool, forRenewal bool) <-chan *link.PoolConn {
 	t.Helper()
 	before, _, _ := p.Counts()
-	got := make(chan *leasetable.PoolConn, 1)
+	got := make(chan *link.PoolConn, 1)
 	go func() {
 		c, err := p.Acquire(t.Context(), forRenewal)
 		if err != nil {
@@ -353,9 +353,9 @@ func TestPoolResets(t *testing.T) {
 // TestPoolKeepsOneConnectionOfABurst closes the others when they have been idle for a while.
 func TestPoolKeepsOneConnectionOfABurst(t *testing.T) {
 	t.Parallel()
-	p := leasetable.NewTestPool(4, 0, time.Hour, 100*time.Millisecond, 50*time.Millisecond, newDialer(t).dial)
+	p := link.NewTestPool(4, 0, time.Hour, 100*time.Millisecond, 50*time.Millisecond, newDialer(t).dial)
 	defer p.Close(t.Context())
-	var all []*leasetable.PoolConn
+	var all []*link.PoolConn
 	for range 4 {
 		all = append(all, acquireConn(t, p))
 	}
@@ -374,9 +374,9 @@ func TestPoolKeepsOneConnectionOfABurst(t *testing.T) {
 func TestPoolClosesOldConnections(t *testing.T) {
 	t.Parallel()
 	d := newDialer(t)
-	for name, p := range map[string]leasetable.TestPool{
-		"lifetime": leasetable.NewTestPool(4, 100*time.Millisecond, time.Hour, time.Hour, 50*time.Millisecond, d.dial),
-		"idle":     leasetable.NewTestPool(4, 0, 100*time.Millisecond, time.Hour, 50*time.Millisecond, d.dial),
+	for name, p := range map[string]link.TestPool{
+		"lifetime": link.NewTestPool(4, 100*time.Millisecond, time.Hour, time.Hour, 50*time.Millisecond, d.dial),
+		"idle":     link.NewTestPool(4, 0, 100*time.Millisecond, time.Hour, 50*time.Millisecond, d.dial),
 	} {
 		p.Release(acquireConn(t, p))
 		pgtest.Eventually(t, name+": the connection is closed", func() bool { _, _, open := p.Counts(); return open == 0 })
@@ -387,7 +387,7 @@ func TestPoolClosesOldConnections(t *testing.T) {
 		}
 	}
 	p := poolOf(t, 2, d.dial)
-	var all []*leasetable.PoolConn
+	var all []*link.PoolConn
 	for range 5 {
 		all = append(all, acquireConn(t, p))
 	}

@@ -1,14 +1,15 @@
-package leasetable
+package link
 
 import (
 	"context"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // notifySQL tests a listening connection.
@@ -27,16 +28,9 @@ DO $$ DECLARE channel text; BEGIN
 END $$`
 }
 
-// Listener is a connection that listens.
-type Listener interface {
-	WaitForNotification(ctx context.Context) (*pgconn.Notification, error)
-	Ping(ctx context.Context) error
-	Close(ctx context.Context) error
-}
-
 // Listen opens a connection of its own that listens on a channel that clients share, and on its own
 // channels, whose names have no blanks. The caller must close it.
-func (l *Link) Listen(ctx context.Context, shared string, channels ...string) (Listener, error) {
+func (l *Link) Listen(ctx context.Context, shared string, channels ...string) (backend.Listener, error) {
 	config, before := l.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
 	if config == nil {
 		config, before = l.config.ConnConfig, l.config.BeforeConnect
@@ -62,7 +56,7 @@ func (l *Link) Listen(ctx context.Context, shared string, channels ...string) (L
 
 // Notify sends an empty notification on channel, with another connection than that of Listen.
 func (l *Link) Notify(ctx context.Context, channel string) error {
-	_, err := l.Send(ctx, Statement{SQL: notifySQL, Args: []any{channel}})
+	_, err := l.Send(ctx, leasetable.Statement{SQL: notifySQL, Args: []any{channel}})
 	l.trimQueue(ctx, err)
 	return err
 }

@@ -1,4 +1,4 @@
-package leasetable
+package link
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable"
 )
 
 // errOldServer means that the server has not handed out the tokens that this client has seen.
@@ -69,7 +70,7 @@ func (l *Link) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.Validate
 			return nil
 		}
 		err := l.checkTokens(ctx, conn)
-		if state := pgtx.SQLState(err); state != "" && !endsConnection(state) {
+		if pgtx.SQLState(err) != "" && !leasetable.ConnectionFailed(err) {
 			return nil
 		}
 		return err
@@ -84,7 +85,7 @@ func (l *Link) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	grant, newest := l.highWater.newest()
-	name := cmp.Or(grant.Name, PruneLock) // a name that most clients lock now and then
+	name := cmp.Or(grant.Name, leasetable.PruneLock) // a name that most clients lock now and then
 	// The highest token that was handed out, or NULL on a standby. The sequence is put above the tokens of
 	// that name's row and of all grants before a failover.
 	sql := "SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() " +

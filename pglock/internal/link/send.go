@@ -1,4 +1,4 @@
-package leasetable
+package link
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
 )
 
 // Send sends a statement as it says. The first of two attempts may meet a connection that died long ago.
-func (l *Link) Send(ctx context.Context, st Statement) (sent time.Time, err error) {
+func (l *Link) Send(ctx context.Context, st leasetable.Statement) (sent time.Time, err error) {
 	ctx, cancel := l.withLife(ctx)
 	defer cancel()
 	if st.Tries < 2 {
@@ -23,7 +24,7 @@ func (l *Link) Send(ctx context.Context, st Statement) (sent time.Time, err erro
 	}
 	ctx, end := context.WithTimeout(ctx, timing.StatementBound)
 	defer end()
-	err = backoff.Retry(ctx, backoff.Policy{Transient: Transient, Tries: st.Tries}, func(ctx context.Context) (err error) {
+	err = backoff.Retry(ctx, backoff.Policy{Transient: leasetable.Transient, Tries: st.Tries}, func(ctx context.Context) (err error) {
 		sent, err = l.attempt(ctx, st)
 		return err
 	})
@@ -45,7 +46,7 @@ func (l *Link) withLife(ctx context.Context) (_ context.Context, cancel func()) 
 }
 
 // roundTrip sends a statement once.
-func (l *Link) roundTrip(ctx context.Context, st Statement) (sent time.Time, err error) {
+func (l *Link) roundTrip(ctx context.Context, st leasetable.Statement) (sent time.Time, err error) {
 	if !st.Reserved {
 		// If a slot is free when ctx ends, the statement may be sent, and fails at once.
 		select {
@@ -84,7 +85,7 @@ func (l *Link) roundTrip(ctx context.Context, st Statement) (sent time.Time, err
 		l.renewPace.note(time.Since(sent))
 	case err == nil:
 		l.latency.note(time.Since(sent))
-	case !ConnectionFailed(err), errors.Is(err, errUnconfirmed):
+	case !leasetable.ConnectionFailed(err), errors.Is(err, errUnconfirmed):
 	case pgconn.Timeout(err):
 		// The server may be slow, or the network may have dropped this connection. Then it has
 		// likely dropped other idle ones, and each of them would cost a time-out.
@@ -114,7 +115,7 @@ func (l *Link) orClosed(err error) error {
 // to serialize instead of waiting for each other, or whose planner may not use what the statements
 // need: see readServerInfo. One READ COMMITTED statement is enough. All of it is sent at once: a
 // client that paused before its COMMIT would block the row while it sleeps.
-func sendInTransaction(ctx context.Context, conn *pgx.Conn, frame []string, st Statement) error {
+func sendInTransaction(ctx context.Context, conn *pgx.Conn, frame []string, st leasetable.Statement) error {
 	batch := &pgx.Batch{}
 	for _, before := range frame {
 		batch.Queue(before)
