@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // Permits says how many of the permits of a name a grant has. The zero Permits are those of a lock
@@ -39,7 +40,7 @@ func (t *Table) ReleasePermits(ctx context.Context, names []string, token fencin
 		switch {
 		case err == nil && len(notified) > 0:
 			return notified, nil
-		case err != nil && !RowLocked(err):
+		case err != nil && pgtx.SQLState(err) != pgtx.LockNotAvailable:
 			return nil, err
 		}
 		clear(notified) // a row before the error promises nothing

@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
@@ -65,7 +66,7 @@ func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 	} else if g, err = store.AcquireSlots(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded && r.All != nil {
 		a.client.revoke(r) // the grants of the other names may be live
 	}
-	if leasetable.RowLocked(err) { // by another client's insert of a name, or by others at the gate of its permits
+	if link.RowLocked(err) { // by another client's insert of a name, or by others at the gate of its permits
 		return leasetable.Grant{Outcome: leasetable.Busy, Name: r.Names()[0]}, nil
 	}
 	return g, err
@@ -75,7 +76,7 @@ func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 // once per attempt.
 func (a *attempt) deliver(g leasetable.Grant, err error) {
 	a.answers <- waitlist.Answer{Grant: g, Err: err}
-	if !a.state.CompareAndSwap(attemptSent, attemptAnswered) && (err == nil && g.Outcome == leasetable.Granted || leasetable.MaybeApplied(err)) {
+	if !a.state.CompareAndSwap(attemptSent, attemptAnswered) && (err == nil && g.Outcome == leasetable.Granted || link.MaybeApplied(err)) {
 		a.client.revoke(a.request())
 	}
 	a.client.endCall()
@@ -148,7 +149,7 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 		return got.Err
 	}) {
 		if err := ctx.Err(); err != nil && got.Err != nil {
-			a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
+			a.uncertain = a.uncertain || link.MaybeApplied(got.Err)
 			return leasetable.Grant{}, err
 		}
 		return a.checkGrant(q.id, got)
@@ -178,7 +179,7 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 // checkGrant returns the grant of the request with that ID if it can still be trusted. If that ID
 // is used up, the next attempt gets a new one.
 func (a *acquisition) checkGrant(id string, got waitlist.Answer) (leasetable.Grant, error) {
-	a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
+	a.uncertain = a.uncertain || link.MaybeApplied(got.Err)
 	switch {
 	case got.Err != nil:
 	case got.Grant.Outcome == leasetable.Busy:

@@ -9,6 +9,7 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
@@ -83,7 +84,7 @@ func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle
 				n.Ticket = a.bargeOr(e.Row().Ticket())
 			}
 			cycle, err = c.store.NestedWait(try, &n)
-			told = told || err == nil || leasetable.MaybeApplied(err)
+			told = told || err == nil || link.MaybeApplied(err)
 			return err
 		})
 		<-c.looking
@@ -99,7 +100,7 @@ func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle
 // tellOfWait sends a statement about a nested wait. One that fails is sent again at once, on another connection, until
 // ctx ends or quit is closed.
 func (c *Client) tellOfWait(ctx context.Context, quit <-chan struct{}, send func(ctx context.Context) error) {
-	if err := retry(ctx, quit, send); err != nil && ctx.Err() == nil && !leasetable.Transient(err) {
+	if err := retry(ctx, quit, send); err != nil && ctx.Err() == nil && !link.Transient(err) {
 		c.lookFailed.Do(func() { c.cfg.logger.Warn("pglock: deadlocks are not found", "error", err) })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/batch"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -160,7 +161,7 @@ func deliverAnswers(all []sameName, grants []leasetable.Grant) (rest []sameName)
 // deliverFailure handles a statement that failed for all its attempts. Unless the connection
 // failed, each is sent by itself, because one attempt at fault must not fail the others.
 func (d *dispatch) deliverFailure(all []sameName, err error) {
-	single := !leasetable.ConnectionFailed(err)
+	single := !link.ConnectionFailed(err)
 	if single {
 		d.warnOfBatch(err, "acquires")
 	}
@@ -187,7 +188,7 @@ func (d *dispatch) sendAlone(a *attempt) {
 // warnOfBatch logs that the server refused a batch, whose operations are then sent one by one,
 // which works but is slow.
 func (d *dispatch) warnOfBatch(err error, what string) {
-	if err != nil && !leasetable.Transient(err) {
+	if err != nil && !link.Transient(err) {
 		d.client.cfg.logger.Warn("pglock: the server refused a batch; its operations are sent one by one", "what", what, "error", err)
 	}
 }
@@ -265,7 +266,7 @@ func (d *dispatch) sendReleases(batch []*releaseOp) {
 	took := since(began)
 	d.warnOfBatch(err, "releases")
 	for _, f := range batch {
-		f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
+		f.uncertain = f.uncertain || link.MaybeApplied(err)
 		if notified, ok := released[f.lease.fence]; err == nil && ok {
 			f.notified = notified
 			f.finish(nil)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/timing"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // lifecycle is the life of a client, which bounds its work and which Close ends.
@@ -99,7 +99,7 @@ func (c *lifecycle) background(bound time.Duration, fn func(ctx context.Context)
 // It does not repeat a failure after quit, which may be nil, is closed. Each attempt has its own
 // time limit.
 func retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
-	p := backoff.Policy{Transient: leasetable.Transient, Pauses: newPause(), Try: timing.StatementBound / 2, Quit: quit}
+	p := backoff.Policy{Transient: link.Transient, Pauses: newPause(), Try: timing.StatementBound / 2, Quit: quit}
 	return backoff.Retry(ctx, p, op)
 }
 

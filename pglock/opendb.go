@@ -11,7 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // OpenDB is Open for a program that has a *sql.DB and no pgx pool. The db must use pgx's stdlib
@@ -68,7 +68,7 @@ func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
 		return nil, errs.Errorf("pglock: open: %w: all %d connections of the *sql.DB were in use for %v: return one first, or raise SetMaxOpenConns",
 			errs.ErrPoolExhausted, stats.MaxOpenConnections, timing.InitBound)
 	}
-	if err = pgtx.ExplainLogin(err); leasetable.Transient(err) {
+	if err = pgtx.ExplainLogin(err); link.Transient(err) {
 		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, err)
 	}
 	return nil, errs.Errorf("pglock: open: %w", err)

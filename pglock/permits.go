@@ -8,6 +8,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // errUpgraded is the end of a reader's lease that TryUpgrade has made a writer's.
@@ -129,8 +130,8 @@ func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g lease
 	uncertain := false // an answer was lost
 	err = c.retryChange(ctx, func(ctx context.Context) (err error) {
 		g, err = c.store.Upgrade(ctx, l.fence.Token, r)
-		uncertain = uncertain || leasetable.MaybeApplied(err)
-		if leasetable.RowLocked(err) { // many others acquire and release the lock
+		uncertain = uncertain || link.MaybeApplied(err)
+		if link.RowLocked(err) { // many others acquire and release the lock
 			g, err = leasetable.Grant{Outcome: leasetable.Busy}, nil
 		}
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
@@ -212,7 +213,7 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 		}
 	}
 	// One of the statements may be done, and another one have to be repeated.
-	f.uncertain = f.uncertain || leasetable.MaybeApplied(err) || err != nil && len(done)+len(doneShared) > 0
+	f.uncertain = f.uncertain || link.MaybeApplied(err) || err != nil && len(done)+len(doneShared) > 0
 	return err
 }
 
@@ -254,8 +255,8 @@ func (f *releaseOp) handOff(ctx context.Context) bool {
 	f.successor = nil
 	r := successor.Request()
 	g, err := c.store.HandOff(ctx, f.lease.fence, r, c.channel)
-	f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
-	if err != nil && !leasetable.MaybeApplied(err) || err == nil && g.Outcome != leasetable.Granted {
+	f.uncertain = f.uncertain || link.MaybeApplied(err)
+	if err != nil && !link.MaybeApplied(err) || err == nil && g.Outcome != leasetable.Granted {
 		successor.CancelHandoff()
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // maxReason is the longest reason of a revocation or a request in bytes.
@@ -48,7 +49,7 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 		}
 	}
 	err = c.store.AwaitGuards(ctx, fence)
-	if leasetable.RowLocked(err) {
+	if link.RowLocked(err) {
 		return errs.Errorf("pglock: %s: the grant has ended: %w: call Revoke again to wait for its end", op, ErrGuarded)
 	}
 	return c.explainIn(ctx, op, err)

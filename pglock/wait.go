@@ -10,6 +10,7 @@ import (
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
@@ -202,7 +203,7 @@ func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
 	gone := e.Leave(granted)
 	select {
 	case got := <-e.Handed: // a hand-off that arrived with the end of ctx
-		if got.Err == nil || leasetable.MaybeApplied(got.Err) {
+		if got.Err == nil || link.MaybeApplied(got.Err) {
 			a.client.revoke(a.request(a.id))
 		}
 	default:

@@ -15,6 +15,7 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // Watch returns the state of the lock of that name, and then its new state after each change of its
@@ -161,7 +162,7 @@ func (w *watcher) announce(ctx context.Context) {
 func (w *watcher) fail(ctx context.Context, err error) error {
 	op := fmt.Sprintf("watch %q", w.name)
 	switch {
-	case ctx.Err() != nil, errors.Is(err, ErrClosed), !leasetable.Transient(err):
+	case ctx.Err() != nil, errors.Is(err, ErrClosed), !link.Transient(err):
 		return w.client.explainIn(ctx, op, err)
 	case w.failingSince.IsZero():
 		w.failingSince = time.Now()

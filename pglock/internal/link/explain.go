@@ -6,7 +6,6 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/leasetable"
 )
 
 // errStandby says why a connection accepts no writes. After a failover it may be the wrong server, so that
@@ -35,7 +34,7 @@ func (l *Link) Explain(op string, err error) error {
 	case pgtx.ReadOnlySQLTransaction:
 		return errs.Errorf("pglock: %s: %w: %w: the server is a standby, or default_transaction_read_only is on", op, errs.ErrUnavailable, err)
 	}
-	if leasetable.Transient(err) {
+	if Transient(err) {
 		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrUnavailable, err)
 	}
 	return errs.Errorf("pglock: %s: %w", op, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // TestAFailureIsClassified: the errors of a server that can't be reached, of a schema that is
@@ -24,7 +24,7 @@ func TestAFailureIsClassified(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.AcquireFast(ctx, one(request("n", "1", "h")))
-	if err == nil || !leasetable.Transient(err) || !errors.Is(s.Explain("acquire", err), errs.ErrUnavailable) {
+	if err == nil || !link.Transient(err) || !errors.Is(s.Explain("acquire", err), errs.ErrUnavailable) {
 		t.Errorf("a canceled statement: %v", err)
 	}
 }

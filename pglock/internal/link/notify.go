@@ -38,7 +38,7 @@ func (l *Link) attempt(ctx context.Context, st leasetable.Statement) (sent time.
 		return l.roundTrip(ctx, quietly(st))
 	}
 	sent, err = l.roundTrip(ctx, st)
-	if !leasetable.MayBeNotification(err) {
+	if !MayBeNotification(err) {
 		return sent, err
 	}
 	// Nothing was done. Either the notification or the statement is at fault: try without it.

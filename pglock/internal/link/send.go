@@ -24,7 +24,7 @@ func (l *Link) Send(ctx context.Context, st leasetable.Statement) (sent time.Tim
 	}
 	ctx, end := context.WithTimeout(ctx, timing.StatementBound)
 	defer end()
-	err = backoff.Retry(ctx, backoff.Policy{Transient: leasetable.Transient, Tries: st.Tries}, func(ctx context.Context) (err error) {
+	err = backoff.Retry(ctx, backoff.Policy{Transient: Transient, Tries: st.Tries}, func(ctx context.Context) (err error) {
 		sent, err = l.attempt(ctx, st)
 		return err
 	})
@@ -85,7 +85,7 @@ func (l *Link) roundTrip(ctx context.Context, st leasetable.Statement) (sent tim
 		l.renewPace.note(time.Since(sent))
 	case err == nil:
 		l.latency.note(time.Since(sent))
-	case !leasetable.ConnectionFailed(err), errors.Is(err, errUnconfirmed):
+	case !ConnectionFailed(err), errors.Is(err, errUnconfirmed):
 	case pgconn.Timeout(err):
 		// The server may be slow, or the network may have dropped this connection. Then it has
 		// likely dropped other idle ones, and each of them would cost a time-out.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // interceptor sees each statement before it is sent, and makes those with one text fail.
@@ -176,8 +177,8 @@ func TestWhatWasNotSentHasNoEffect(t *testing.T) {
 	cancel()
 	for range 50 { // the end of ctx is seen at one of several places
 		_, err := s.AcquireFast(ctx, one(request("n", "1", "h")))
-		if !errors.Is(err, context.Canceled) || leasetable.MaybeApplied(err) || !leasetable.Transient(err) {
-			t.Fatalf("told %v, maybe applied: %v", err, leasetable.MaybeApplied(err))
+		if !errors.Is(err, context.Canceled) || link.MaybeApplied(err) || !link.Transient(err) {
+			t.Fatalf("told %v, maybe applied: %v", err, link.MaybeApplied(err))
 		}
 	}
 }

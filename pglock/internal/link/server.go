@@ -70,7 +70,7 @@ func (l *Link) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.Validate
 			return nil
 		}
 		err := l.checkTokens(ctx, conn)
-		if pgtx.SQLState(err) != "" && !leasetable.ConnectionFailed(err) {
+		if pgtx.SQLState(err) != "" && !ConnectionFailed(err) {
 			return nil
 		}
 		return err

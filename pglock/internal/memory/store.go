@@ -23,6 +23,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // Store is one client's connection to a Server. Its methods are those of backend.Store.
@@ -75,7 +76,7 @@ func (c *Store) Explain(op string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, errs.ErrClosed), errors.Is(err, backend.ErrNoDatabase):
 		return err
-	case leasetable.Transient(err):
+	case link.Transient(err):
 		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrUnavailable, err)
 	}
 	return errs.Errorf("pglock: %s: %w", op, err)

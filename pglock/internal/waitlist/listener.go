@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -118,7 +119,7 @@ func pauseAfter(err error, took, next time.Duration) time.Duration {
 	switch {
 	case pgtx.LoginRejected(err): // some servers lock an account after a few of them
 		return timing.MaxReconnect
-	case errors.Is(err, errNoDelivery), leasetable.MayBeNotification(err):
+	case errors.Is(err, errNoDelivery), link.MayBeNotification(err):
 		return timing.NoDeliveryPause
 	case took > timing.MaxReconnect:
 		return timing.FirstReconnect

@@ -9,6 +9,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // Row is the client's row of lock_waiters for a local queue, as far as the client knows it.
@@ -127,7 +128,7 @@ func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded *
 	case err == nil:
 		q.row, q.failingSince, q.heldUntil = q.row.at(p), time.Time{}, now.Add(p.Remaining)
 		q.looks.drawn(q.row, p.Ahead, now)
-	case leasetable.MaybeApplied(err): // it may have replaced the known row
+	case link.MaybeApplied(err): // it may have replaced the known row
 		q.row = Row{rowUnknown, leasetable.AnyTicket}
 	}
 	if l.looksAt.IsZero() || q.next(now, l.looksAt).Before(l.looksAt) {

@@ -18,10 +18,10 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/testserver"
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // open reports why pglock.Open fails for the role of doctor.
@@ -65,7 +65,7 @@ func (p *patient) unsafe(set, text, fix string) {
 // refused: the error is not one that a client repeats.
 func (p *patient) refused(what string, err error, text string) {
 	p.Helper()
-	if !errors.Is(err, pglock.ErrSchema) || errors.Is(err, pglock.ErrUnavailable) || leasetable.Transient(err) || !strings.Contains(err.Error(), p.fill(text)) {
+	if !errors.Is(err, pglock.ErrSchema) || errors.Is(err, pglock.ErrUnavailable) || link.Transient(err) || !strings.Contains(err.Error(), p.fill(text)) {
 		p.Errorf("%s: %v, want %q", what, err, p.fill(text))
 	}
 }

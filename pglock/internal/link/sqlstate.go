@@ -1,4 +1,4 @@
-package leasetable
+package link
 
 import (
 	"context"

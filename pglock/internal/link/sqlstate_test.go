@@ -1,11 +1,11 @@
-package leasetable_test
+package link_test
 
 import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // TestLimitsOnTimeAreTransient: a role's time limit that ended the statement or the connection may
@@ -21,9 +21,9 @@ func TestLimitsOnTimeAreTransient(t *testing.T) {
 		"40001": false, // serialization_failure: also a first grant that pruning overtook
 	} {
 		err := &pgconn.PgError{Code: code}
-		if !leasetable.Transient(err) || leasetable.MaybeApplied(err) != ends || leasetable.ConnectionFailed(err) != ends {
+		if !link.Transient(err) || link.MaybeApplied(err) != ends || link.ConnectionFailed(err) != ends {
 			t.Errorf("%s: transient %v, may be applied %v, connection failed %v", code,
-				leasetable.Transient(err), leasetable.MaybeApplied(err), leasetable.ConnectionFailed(err))
+				link.Transient(err), link.MaybeApplied(err), link.ConnectionFailed(err))
 		}
 	}
 }
