@@ -16,15 +16,14 @@ import (
 
 // Request is one attempt to acquire a lock.
 type Request struct {
-	Name   string    // for All: a text for people
-	All    []string  // names that are acquired together, sorted; nil: only Name
-	Each   []Permits // of the names in All; nil: each has one holder
-	ID     string    // a UUID: the same for attempts of one call whose effect is unknown
-	Holder string
-	Labels string // JSON
-	TTL    time.Duration
-	Ticket int64
-
+	Name    string    // for All: a text for people
+	All     []string  // names that are acquired together, sorted; nil: only Name
+	Each    []Permits // of the names in All; nil: each has one holder
+	ID      string    // a UUID: the same for attempts of one call whose effect is unknown
+	Holder  string
+	Labels  string // JSON
+	TTL     time.Duration
+	Ticket  int64
 	Permits Permits // of Name
 }
 
@@ -82,26 +81,28 @@ func (r *Request) slots() (names []string, permits, weights []int) {
 	return names, permits, weights
 }
 
-// Tickets of attempts without one.
+// Numbers that no ticket has.
 const (
-	NoTicket    = math.MaxInt64 // waits for every ticket
-	BargeTicket = 0             // ignores the wait queue
+	NoTicket    = math.MaxInt64 // of an attempt without one: waits for every ticket
+	BargeTicket = 0             // of an attempt that ignores the queue
+	AnyTicket   = 0             // of a row that Watch writes; LeaveQueue then deletes the row with any ticket
 )
 
-// Outcome is the result of an attempt: see sql/acquire_full.sql.
+// Outcome is the result of an attempt. Without one, another client has inserted the row meanwhile.
 type Outcome string
 
-// Outcomes of an attempt. The zero Outcome means that there is no answer for the name: another
-// client has inserted its row meanwhile.
+// Outcomes: see sql/acquire_full.sql.
 const (
 	Granted      Outcome = "granted"
 	Busy         Outcome = "busy"
 	RequestEnded Outcome = "spent"
-	OtherKind    Outcome = "kind"  // the name has another number of permits: Grant.Capacity
-	again        Outcome = "again" // the zero Outcome
+	OtherKind    Outcome = "kind" // the name has another number of permits: Grant.Capacity
 )
 
-// Grant is the answer to a Request. Unless the Outcome is Granted, it describes what is in the way.
+// again is the zero Outcome in an answer.
+const again Outcome = "again"
+
+// Grant is the answer to a Request: the grant, or what is in its way.
 type Grant struct {
 	Outcome   Outcome
 	Name      string // which of several names is in the way; empty for a request with one name
@@ -114,8 +115,8 @@ type Grant struct {
 	Sent      time.Time // just before the statement was sent: promises count from there
 }
 
-// AcquireFast grants locks whose rows exist and are free, for requests with distinct names, sorted by
-// name, or for one that HasFast. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
+// AcquireFast grants free locks that have rows, for requests with distinct names, sorted by name, or for
+// one that HasFast. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
 func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
@@ -137,8 +138,8 @@ func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 	})
 }
 
-// HandOff grants the lock of fence to the request r of the same client, instead of releasing it. Without
-// an Outcome the lock must be released. r.Ticket is not used.
+// HandOff grants the lock of fence to the request r of the same client, whatever its ticket is. Without an
+// Outcome the lock must be released.
 func (t *Table) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
 	grants, err := t.grantRow(ctx, r, t.sql["handoff"],
 		fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client)
@@ -157,9 +158,8 @@ func (t *Table) grantRow(ctx context.Context, r *Request, sql string, args ...an
 	})
 }
 
-// AcquireFull handles requests that the fast path does not grant, with distinct names, sorted by
-// name: it reads the holders of their locks, and runs the full statement for the rest. It returns a
-// Grant for each of them, also with an error, since each of the two statements commits by itself.
+// AcquireFull answers requests that AcquireFast does not, with distinct names, sorted by name. It returns
+// a Grant for each, also with an error, since each of its two statements commits by itself.
 func (t *Table) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
 	args := acquireArgs(batch)
 	grants, err := t.grantBatch(ctx, batch, t.sql["peek"], []any{args[0], args[2], args[5]}, func(r pgx.Rows) (name string, g Grant, err error) {

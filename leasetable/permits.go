@@ -9,8 +9,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Permits says how many of the permits of a name a grant has. The zero Permits are those of a lock
-// with one holder.
+// Permits says how many permits of a name a grant has; the zero Permits: it has none.
 type Permits struct {
 	Capacity int // of the name; 0: it has no permits, but one holder
 	Weight   int // of the grant: 1 to Capacity
@@ -25,13 +24,12 @@ func (p Permits) Any() bool { return p.Capacity > 0 }
 // Shared reports whether others can hold the name at the same time.
 func (p Permits) Shared() bool { return p.Weight < p.Capacity }
 
-// ReleasePermits releases the grant with that token of names with permits, sorted. For each name where
-// the grant was current, it returns whether a waiter was notified. shared says that the grant is likely one
-// of some of the permits of a single name.
+// ReleasePermits releases a grant of names with permits, sorted. For each name where it was current, it
+// returns whether a waiter was notified. shared: the grant is likely one of some permits of a single name.
 func (t *Table) ReleasePermits(ctx context.Context, names []string, token fencing.Token, shared bool) (notified map[string]bool, err error) {
 	notified = make(map[string]bool, len(names))
 	if shared {
-		_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release_permit"], Args: []any{names[0], int64(token), true}, Wakes: true, Row: func(r pgx.Rows) error {
+		err = t.run(ctx, Statement{SQL: t.sql["release_permit"], Args: []any{names[0], int64(token), true}, Wakes: true, Row: func(r pgx.Rows) error {
 			var woken bool
 			err := r.Scan(&woken)
 			notified[names[0]] = woken
@@ -45,7 +43,7 @@ func (t *Table) ReleasePermits(ctx context.Context, names []string, token fencin
 		}
 		clear(notified) // a row before the error promises nothing
 	}
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release_permits"], Args: []any{names, int64(token), true}, Wakes: true, Row: func(r pgx.Rows) error {
+	err = t.run(ctx, Statement{SQL: t.sql["release_permits"], Args: []any{names, int64(token), true}, Wakes: true, Row: func(r pgx.Rows) error {
 		var name string
 		var woken bool
 		err := r.Scan(&name, &woken)
@@ -58,26 +56,25 @@ func (t *Table) ReleasePermits(ctx context.Context, names []string, token fencin
 	return notified, nil
 }
 
-// Resize sets the number of permits of a name, and creates the name if need be. It returns the
-// number of permits that the name had before; 0: it was created; -1: it has one holder, -2: it is a
-// readers-writer lock, and nothing was changed.
+// Resize sets the number of permits of a name, and returns the number before; 0: the name was created; -1:
+// it has one holder, -2: it is a readers–writer lock, and nothing was changed.
 func (t *Table) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["resize_permits"], Args: []any{name, capacity, true}, Wakes: true, Row: func(r pgx.Rows) error {
+	err = t.run(ctx, Statement{SQL: t.sql["resize_permits"], Args: []any{name, capacity, true}, Wakes: true, Row: func(r pgx.Rows) error {
 		return r.Scan(&before)
 	}})
 	return before, err
 }
 
-// KeepPermits gives permits of a grant back, so that it keeps n of them, with the same token: a writer
-// that keeps one is a reader. It reports false if the grant is not current. Repeating it is safe.
+// KeepPermits leaves n permits to a grant, and reports whether it was current. A writer that keeps one is a
+// reader. Repeating it is safe.
 func (t *Table) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error) {
 	args := []any{fence.Name, int64(fence.Token), n, true}
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["keep_permits"], Args: args, Wakes: true, Row: func(pgx.Rows) error { done = true; return nil }})
+	err = t.run(ctx, Statement{SQL: t.sql["keep_permits"], Args: args, Wakes: true, Row: func(pgx.Rows) error { done = true; return nil }})
 	return done && err == nil, err
 }
 
-// Upgrade turns the grant of a reader into a new one of the writer r, if there is no other reader.
-// The Outcome is RequestEnded if the reader's grant is not current. Repeating it is safe.
+// Upgrade makes a reader's grant that of the writer r, if there is no other reader. RequestEnded: the grant is
+// not current. Repeating it is safe.
 func (t *Table) Upgrade(ctx context.Context, reader fencing.Token, r *Request) (Grant, error) {
 	args := []any{r.Name, int64(reader), r.ID, r.Holder, r.Labels, r.TTL.Microseconds()}
 	return t.grantSlots(ctx, r, Statement{SQL: t.sql["upgrade_permits"], Args: args})

@@ -55,18 +55,13 @@ func near(listens bool, names []string, heavy bool) int64 {
 	return nearHead
 }
 
-// AnyTicket makes LeaveQueue delete the client's row, which a lost answer may have left in the queue,
-// whatever its ticket is. The rows that Watch writes have it.
-const AnyTicket = 0
-
-// Join draws a ticket for the client in the queues of all the names of r, in place of an earlier one, or
-// adds it to the overflow list. Others see the holder of r and how long it has waited. listens says that the
-// client has a listening connection.
+// Join draws a ticket for the client in the queues of all names of r, in place of an earlier one, or adds it
+// to the overflow list, unless it listens. Others see the holder of r and how long it has waited.
 func (t *Table) Join(ctx context.Context, client string, r *Request, waited time.Duration, listens bool) (p Position, err error) {
 	ttl := ticketTTL(r.Heavy()).Microseconds()
 	if r.All == nil {
 		args := []any{r.Name, max(r.Permits.Weight, 1), client, ttl, r.Holder, waited.Microseconds(), near(listens, r.Names(), r.Heavy())}
-		_, err = t.sender.Send(ctx, Statement{SQL: t.sql["join"], Args: args, Tries: 2, Row: func(r pgx.Rows) error {
+		err = t.run(ctx, Statement{SQL: t.sql["join"], Args: args, Tries: 2, Row: func(r pgx.Rows) error {
 			var overflow bool
 			err := r.Scan(&p.Ticket, &overflow, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
 			p.State = stateOf(false, overflow)
@@ -76,7 +71,7 @@ func (t *Table) Join(ctx context.Context, client string, r *Request, waited time
 	}
 	names, _, weights := r.slots()
 	args := []any{names, weights, client, ttl, timing.KeepTicket.Microseconds(), r.Holder, waited.Microseconds(), true}
-	_, err = t.sender.Send(ctx, Statement{
+	err = t.run(ctx, Statement{
 		SQL: t.sql["join_all"], Args: args, Tries: 2, Wakes: true,
 		Begin: func() { p = Position{State: Queued, Free: true} },
 		Row: func(r pgx.Rows) error {
@@ -90,8 +85,7 @@ func (t *Table) Join(ctx context.Context, client string, r *Request, waited time
 	return p, err
 }
 
-// Ticket is a ticket of a client in the queues for some names: of one name, or of those that a caller
-// waits for together.
+// Ticket is a ticket of a client for a name, or for those that a caller waits for together.
 type Ticket struct {
 	Client string
 	Names  []string // sorted
@@ -109,18 +103,16 @@ func ticketTTL(heavy bool) time.Duration {
 	return timing.TicketTTL
 }
 
-// NextSuffix makes the channel of a client the one that tells it of a release to waiters before it.
-const NextSuffix = "_next"
+// Suffixes of a client's channel.
+const (
+	NextSuffix = "_next" // of the channel that tells of a release to waiters before the client
+	AllSuffix  = "_all"  // of the channel for callers that wait for several names: in lock_waiters, a slash and a number follow
+)
 
-// AllSuffix makes the channel of a client the one that notifies its callers that wait for several names.
-// In lock_waiters, a slash and a number tell these callers apart.
-const AllSuffix = "_all"
-
-// LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free.
+// LeaveQueue deletes a ticket, and wakes the next waiter of each free name.
 func (t *Table) LeaveQueue(ctx context.Context, left Ticket) error {
 	args := []any{left.Names, left.Client, zeronull.Int8(left.Number), true}
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["leave_queue"], Args: args, Wakes: true})
-	return err
+	return t.run(ctx, Statement{SQL: t.sql["leave_queue"], Args: args, Wakes: true})
 }
 
 func stateOf(lost, overflow bool) TicketState {
@@ -133,8 +125,7 @@ func stateOf(lost, overflow bool) TicketState {
 	return Queued
 }
 
-// RefreshTickets extends tickets, heavy ones for a shorter time, and looks at their locks: it returns the
-// position of each.
+// RefreshTickets extends tickets, heavy ones shorter, and returns their positions.
 func (t *Table) RefreshTickets(ctx context.Context, tickets []Ticket, listens bool) ([]Position, error) {
 	type row struct{ name, client string }
 	found := map[row]Position{}
@@ -145,7 +136,7 @@ func (t *Table) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 		places = append(places, slices.Repeat([]int64{near(listens, k.Names, k.Heavy)}, len(k.Names))...)
 	}
 	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds(), places}
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["refresh_tickets"], Args: args, Row: func(r pgx.Rows) error {
+	err := t.run(ctx, Statement{SQL: t.sql["refresh_tickets"], Args: args, Row: func(r pgx.Rows) error {
 		var at row
 		var p Position
 		var overflow, lost bool
@@ -178,8 +169,7 @@ func (t *Table) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 // DeleteRows deletes the rows of tickets that are not in use.
 func (t *Table) DeleteRows(ctx context.Context, tickets []Ticket) error {
 	clients, names, numbers := flatten(tickets)
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["delete_rows"], Args: []any{clients, names, numbers}})
-	return err
+	return t.run(ctx, Statement{SQL: t.sql["delete_rows"], Args: []any{clients, names, numbers}})
 }
 
 // flatten returns the columns of the rows of tickets.
@@ -192,15 +182,12 @@ func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
 	return clients, names, numbers
 }
 
-// QuitQueue deletes all of the client's rows, also those of its callers that wait for several names, and
-// notifies the next waiter of each name that is free.
+// QuitQueue deletes a client's rows, and wakes the next waiter of each free name.
 func (t *Table) QuitQueue(ctx context.Context, client string) error {
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["quit_queue"], Args: []any{client, true}, Wakes: true})
-	return err
+	return t.run(ctx, Statement{SQL: t.sql["quit_queue"], Args: []any{client, true}, Wakes: true})
 }
 
 // DeleteDeadRows deletes the rows of dead clients.
 func (t *Table) DeleteDeadRows(ctx context.Context) error {
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["delete_dead_rows"], Tries: 2})
-	return err
+	return t.run(ctx, Statement{SQL: t.sql["delete_dead_rows"], Tries: 2})
 }

@@ -9,20 +9,19 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Release releases one grant. The lock is free at once, or minHold after the grant. Release reports
-// whether the grant was current, expired or not, and whether a waiter was notified.
+// Release releases a grant, so that its lock is free minHold after the grant, and reports whether it was
+// current, expired or not, and whether a waiter was notified.
 func (t *Table) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
 	args := []any{fence.Name, int64(fence.Token), minHold.Microseconds(), true}
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release"], Args: args, Wakes: true, Row: func(r pgx.Rows) error {
+	err = t.run(ctx, Statement{SQL: t.sql["release"], Args: args, Wakes: true, Row: func(r pgx.Rows) error {
 		released = true
 		return r.Scan(&notified)
 	}})
 	return released && err == nil, notified, err
 }
 
-// ReleaseBatch releases grants, sorted by name, in one statement, as Release does, each with its own
-// minHold. For each released grant it returns whether a waiter was notified. Release finds out about the
-// others.
+// ReleaseBatch is Release for grants that are sorted by name, each with its own minHold. For each released
+// grant it returns whether a waiter was notified. Release finds out about the others.
 func (t *Table) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (notified map[fencing.Fence]bool, err error) {
 	names, tokens := split(batch)
 	holds := make([]int64, len(batch))
@@ -33,7 +32,7 @@ func (t *Table) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold
 	var woken bool
 	fence := fencing.Fence{Schema: t.schema}
 	into := []any{&fence.Name, &fence.Token, &woken} // once: a batch has many rows
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["release_batch"], Args: []any{names, tokens, holds, true}, Wakes: true, Row: func(r pgx.Rows) error {
+	err = t.run(ctx, Statement{SQL: t.sql["release_batch"], Args: []any{names, tokens, holds, true}, Wakes: true, Row: func(r pgx.Rows) error {
 		err := r.Scan(into...)
 		notified[fence] = woken
 		return err
@@ -44,9 +43,9 @@ func (t *Table) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold
 	return notified, nil
 }
 
-// Revoke releases the grant of the request r, if it has one, and reports whether it had.
+// Revoke releases the grant of the request r, and reports whether it had one.
 func (t *Table) Revoke(ctx context.Context, r *Request) (revoked bool, err error) {
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["revoke"], Args: []any{r.Names(), r.ID, true}, Wakes: true, Row: func(pgx.Rows) error {
+	err = t.run(ctx, Statement{SQL: t.sql["revoke"], Args: []any{r.Names(), r.ID, true}, Wakes: true, Row: func(pgx.Rows) error {
 		revoked = true
 		return nil
 	}})

@@ -21,17 +21,15 @@ type Extension struct {
 type Renewal struct {
 	Outcome   Outcome // Granted; Busy: its row is locked, so try again; empty: the grant is gone
 	Remaining time.Duration
-	Sent      time.Time // just before the statement was sent: Remaining counts from there
-	Request   *string   // the reason why its holder is asked to release the lock, or nil
-	Revoked   *string   // the reason why it was revoked, or nil
-
-	// Of Adopt:
-	Age     time.Duration // since the grant
-	ID      string        // of the request that was granted
-	Permits Permits
+	Sent      time.Time     // just before the statement was sent: Remaining counts from there
+	Request   *string       // the reason why its holder is asked to release the lock, or nil
+	Revoked   *string       // the reason why it was revoked, or nil
+	Age       time.Duration // of Adopt: since the grant
+	ID        string        // of Adopt: of the request that was granted
+	Permits   Permits       // of Adopt
 }
 
-// Renew renews grants, which are sorted by name. A grant without an answer is gone.
+// Renew renews grants, sorted by name. A grant without an answer is gone.
 func (t *Table) Renew(ctx context.Context, all []Extension) (map[fencing.Fence]Renewal, error) {
 	return t.renew(ctx, all, nil, Statement{Tries: 2})
 }
@@ -90,8 +88,7 @@ func (t *Table) renew(ctx context.Context, all []Extension, holder *string, st S
 	return answers, err
 }
 
-// CheckGrants returns what the holders of grants are to know, for each grant that is live, and
-// therefore Busy, or revoked.
+// CheckGrants returns what the holders of grants should know: each live one is Busy.
 func (t *Table) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Renewal, error) {
 	names, tokens := split(grants)
 	return t.checkGrants(ctx, names, tokens, Statement{})
@@ -116,6 +113,6 @@ func (t *Table) checkGrants(ctx context.Context, names []string, tokens []int64,
 		}
 		return nil
 	}
-	_, err := t.sender.Send(ctx, st)
+	err := t.run(ctx, st)
 	return answers, err
 }

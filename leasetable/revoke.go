@@ -11,14 +11,13 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
-// HolderChannel returns the channel of requests to the holders of a schema's locks. All clients of
-// the schema share it.
+// HolderChannel returns the channel of a schema for requests to its holders.
 func HolderChannel(schema string) string {
 	sum := sha256.Sum256([]byte(schema))
 	return "pglock_holders_" + hex.EncodeToString(sum[:8])
 }
 
-// GrantCall is the answer to a request that concerns the grant of another client.
+// GrantCall is the answer to a call that concerns another client's grant.
 type GrantCall struct {
 	Found   bool          // there is a row of that name
 	Current fencing.Token // of its last grant
@@ -42,29 +41,27 @@ func (t *Table) RequestRelease(ctx context.Context, fence fencing.Fence, reason 
 // answer, whose further columns are into.
 func (t *Table) intervene(ctx context.Context, sql string, fence fencing.Fence, args []any, i *GrantCall, into ...any) error {
 	args = append(append([]any{fence.Name, int64(fence.Token)}, args...), true)
-	_, err := t.sender.Send(ctx, Statement{SQL: sql, Args: args, Tries: 2, Wakes: true, Row: func(r pgx.Rows) error {
+	err := t.run(ctx, Statement{SQL: sql, Args: args, Tries: 2, Wakes: true, Row: func(r pgx.Rows) error {
 		i.Found = true
 		return r.Scan(append([]any{&i.Current, &i.Done}, into...)...)
 	}})
 	return err
 }
 
-// SetLabels adds labels, as JSON, to those of a grant, unless there are more than limit bytes then. It
-// notifies the clients that watch the lock.
+// SetLabels adds labels, as JSON, to those of a grant, unless they would take more than limit bytes, and
+// notifies those who watch the lock.
 func (t *Table) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (i GrantCall, err error) {
 	err = t.intervene(ctx, t.sql["set_labels"], fence, []any{labels, limit}, &i, &i.Large)
 	return i, err
 }
 
-// AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and then
-// wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
+// AwaitGuards waits until no guard uses a revoked grant, and then wakes the head of the queue. After a second
+// it fails with lock_not_available.
 func (t *Table) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["await_guards"], Args: []any{fence.Name, int64(fence.Token), true}, Wakes: true})
-	return err
+	return t.run(ctx, Statement{SQL: t.sql["await_guards"], Args: []any{fence.Name, int64(fence.Token), true}, Wakes: true})
 }
 
 // Watch makes releases of the lock notify channel for a while.
 func (t *Table) Watch(ctx context.Context, name, channel string) error {
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["watch"], Args: []any{name, channel, timing.TicketTTL.Microseconds()}, Tries: 2})
-	return err
+	return t.run(ctx, Statement{SQL: t.sql["watch"], Args: []any{name, channel, timing.TicketTTL.Microseconds()}, Tries: 2})
 }

@@ -11,14 +11,11 @@ import (
 
 // GrantedTo reports whether the lock is held by the grant of that request.
 func (t *Table) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["granted_to"], Args: []any{name, request}, Tries: 2, Row: func(r pgx.Rows) error {
+	err = t.run(ctx, Statement{SQL: t.sql["granted_to"], Args: []any{name, request}, Tries: 2, Row: func(r pgx.Rows) error {
 		return r.Scan(&granted)
 	}})
 	return granted, err
 }
-
-// PruneLock is the lock that a pruning client holds.
-const PruneLock = "pglock:prune"
 
 // pruneStep is the number of rows that one statement examines: see sql/prune.sql.
 const pruneStep = 1000
@@ -31,19 +28,17 @@ type Pruned struct {
 	Done    bool          // there are no further rows
 }
 
-// Prune examines some rows whose names follow after, and deletes those that have been idle for the
-// given time.
+// Prune examines some rows with names beyond after, and deletes those that are idle.
 func (t *Table) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
 	var seen int
-	_, err = t.sender.Send(ctx, Statement{SQL: t.sql["prune"], Args: []any{idle.Microseconds(), after}, Tries: 2, Row: func(r pgx.Rows) error {
+	err = t.run(ctx, Statement{SQL: t.sql["prune"], Args: []any{idle.Microseconds(), after}, Tries: 2, Row: func(r pgx.Rows) error {
 		return r.Scan(&seen, &p.Last, &p.Deleted, &p.Highest.Name, &p.Highest.Token)
 	}})
 	p.Done = seen < pruneStep
 	return p, err
 }
 
-// LiftTokens raises the token sequence above the token of the row with that name.
+// LiftTokens puts the token sequence above the token in the row of a name.
 func (t *Table) LiftTokens(ctx context.Context, name string) error {
-	_, err := t.sender.Send(ctx, Statement{SQL: t.sql["lift"], Args: []any{name}, Tries: 2})
-	return err
+	return t.run(ctx, Statement{SQL: t.sql["lift"], Args: []any{name}, Tries: 2})
 }

@@ -1,13 +1,10 @@
-// Package leasetable is the table of leases: each method of a [Table] is one operation of the lease
-// protocol, and sends one statement, or a second one if the first could not decide. The files in sql and the
-// migrations say why each statement is safe.
+// Package leasetable is the table of leases: a method of a [Table] sends one statement of the lease protocol,
+// or a second one if the first can't decide. The files in sql say why each statement is safe. Any connection
+// of pgx can be the [Sender], if its session is at READ COMMITTED and its search_path has only schemas where
+// nobody else creates functions. Call [Table.LiftTokens] on a new connection, which may lead to another server.
 //
-// A [Sender] sends the statements: any connection of pgx can be one, as the example shows. Its session
-// must be at READ COMMITTED, and nobody else may create functions in a schema of its search_path. A
-// statement is sent once unless its Tries says more.
-//
-// Errors are those of the Sender, and so those of pgx. [Transient], [MaybeApplied], [ConnectionFailed] and
-// [RowLocked] say what they mean for a statement.
+// Errors are those of the Sender. If an answer is lost, the statement may have been applied: repeat it, Acquire
+// with the same ID, until there is an answer.
 package leasetable
 
 import (
@@ -19,32 +16,36 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Table is the table of leases in a schema. It is safe for concurrent use if its Sender is.
+// Table is the table of leases. It is as safe for concurrent use as its Sender.
 type Table struct {
 	sender Sender
-	grants GrantObserver // the Sender, or nil
+	grants grantObserver // the Sender, or nil
 	schema string
 	sql    map[string]string // by name: see statements
 }
 
 // New returns the Table of a schema, whose statements s sends.
 func New(schema string, s Sender) *Table {
-	grants, _ := s.(GrantObserver)
+	grants, _ := s.(grantObserver)
 	return &Table{s, grants, schema, statements(schema)}
+}
+
+// run sends a statement that grants nothing.
+func (t *Table) run(ctx context.Context, st Statement) error {
+	_, err := t.sender.Send(ctx, st)
+	return err
 }
 
 // Sender sends a statement on a connection, and reads the answer with Statement.Read. It returns the
 // time just before it sent the attempt that was answered: what the server promises counts from there.
+// One with a method ObserveGrant(fencing.Fence) is told of each durable grant.
 type Sender interface {
 	Send(ctx context.Context, st Statement) (sent time.Time, err error)
 }
 
-// GrantObserver is a Sender that is told of each grant, when the server has made it durable.
-type GrantObserver interface {
-	ObserveGrant(grant fencing.Fence)
-}
+type grantObserver interface{ ObserveGrant(grant fencing.Fence) }
 
-// Statement is a statement of the protocol with its arguments, and what its Sender may do with it.
+// Statement is a statement of the protocol, and what a Sender may do with it.
 type Statement struct {
 	SQL   string
 	Args  []any
@@ -55,11 +56,10 @@ type Statement struct {
 	Tries    int  // how often it may be sent while connections fail; 0: once
 	Reserved bool // it is a renewal: it may use a connection that is kept for renewals
 
-	// Watch, if not nil, is to be called just before the statement is sent, and stop after the answer.
-	Watch func(sent time.Time) (stop func() bool)
+	Watch func(sent time.Time) (stop func() bool) // to be called just before it is sent, and stop after the answer; may be nil
 }
 
-// Read reads the answer to one attempt, which is the result of Query of a pgx connection.
+// Read reads the answer to one attempt: the result of a pgx connection's Query.
 func (st Statement) Read(rows pgx.Rows) error {
 	defer rows.Close()
 	if st.Begin != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/internal/quiet"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -55,7 +56,7 @@ func since(began time.Time) time.Duration {
 // each calls do for every observer that wants an event with that error. The locks of the pruner and
 // of the last ticks, which are not the application's, raise no events.
 func (e *events) each(name string, failure error, do func(*observe.Hooks)) {
-	if name == leasetable.PruneLock || strings.HasPrefix(name, schema.LastTick) {
+	if name == backend.PruneLock || strings.HasPrefix(name, schema.LastTick) {
 		return
 	}
 	if failure != nil || e.debug() {

@@ -12,7 +12,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // Prune deletes the rows of names that have been idle for the given time since the release or the
@@ -64,7 +64,7 @@ func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int6
 type pruner struct {
 	client  *Client
 	every   time.Duration
-	lease   *leaseConfig // of leasetable.PruneLock
+	lease   *leaseConfig // of backend.PruneLock
 	running sync.WaitGroup
 }
 
@@ -112,13 +112,13 @@ func (j *pruner) logFailure(what string, err error) {
 // prune prunes once, unless another client is pruning or has done so lately.
 func (j *pruner) prune(ctx context.Context) error {
 	c := j.client
-	switch last, found, err := c.store.Get(ctx, leasetable.PruneLock); {
+	switch last, found, err := c.store.Get(ctx, backend.PruneLock); {
 	case err != nil:
 		return c.store.Explain("prune", err)
 	case found && (last.Held() || last.Age < j.every/2):
 		return nil
 	}
-	l, err := c.acquire(ctx, leasetable.PruneLock, j.lease, (*acquisition).tryOnce)
+	l, err := c.acquire(ctx, backend.PruneLock, j.lease, (*acquisition).tryOnce)
 	if err != nil {
 		return err
 	}

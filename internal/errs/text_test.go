@@ -55,7 +55,7 @@ func TestTextsAreOneLineAndNameOnePackage(t *testing.T) {
 }
 
 // TestPrefixesAreThePackages: each package whose errors begin with its name is known here, and no
-// other name is. The errors of package leasetable begin with "pglock: " too, the name that users know. An
+// other name is. The errors of package link begin with "pglock: " too, the name that users know. An
 // error that wraps another one is made by Errorf, which removes the name of the inner one's package.
 func TestPrefixesAreThePackages(t *testing.T) {
 	t.Parallel()

@@ -70,6 +70,9 @@ type Table interface {
 	Explain(op string, err error) error
 }
 
+// PruneLock is the lock that a pruning client holds.
+const PruneLock = "pglock:prune"
+
 // Listener is a connection that listens.
 type Listener interface {
 	WaitForNotification(ctx context.Context) (*pgconn.Notification, error)

@@ -14,7 +14,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // errOldServer means that the server has not handed out the tokens that this client has seen.
@@ -85,7 +85,7 @@ func (l *Link) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	grant, newest := l.highWater.newest()
-	name := cmp.Or(grant.Name, leasetable.PruneLock) // a name that most clients lock now and then
+	name := cmp.Or(grant.Name, backend.PruneLock) // a name that most clients lock now and then
 	// The highest token that was handed out, or NULL on a standby. The sequence is put above the tokens of
 	// that name's row and of all grants before a failover.
 	sql := "SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() " +

@@ -21,7 +21,7 @@ var (
 	errUnneeded   = errors.New("nothing waits for a notification") // for timing.ListenerIdle
 )
 
-// Subscription is a connection that listens: see leasetable.Store.Listen.
+// Subscription is a connection that listens: see link.Link.Listen.
 type Subscription interface {
 	Wait(ctx context.Context) (payload string, err error)
 	Ping(ctx context.Context) error
