@@ -41,7 +41,7 @@ type Policy struct {
 	Quit      <-chan struct{}  // no try begins after it is closed, except the first; nil: never
 }
 
-// Retry calls op until it succeeds, fails for good, or the policy or ctx ends the tries, and
+// Retry calls op until it succeeds, fails permanently, or the policy or ctx ends the tries, and
 // returns the error of the last one. Because the answer to a try may be lost, op may take effect
 // more than once.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {

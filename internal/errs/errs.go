@@ -94,8 +94,8 @@ func ContextErr(ctx context.Context) error {
 // MaxName is the longest lock name in bytes.
 const MaxName = 512
 
-// CheckName returns an error that wraps ErrInvalidName unless name can be that of a lock: 1 to MaxName
-// bytes of UTF-8 without NUL.
+// CheckName returns an error that wraps ErrInvalidName unless name can be that of a lock: 1 to
+// MaxName bytes of UTF-8 without NUL.
 func CheckName(name string) error {
 	if err := CheckText(name, MaxName); err != nil {
 		return Errorf("%w: %.64q %w", ErrInvalidName, name, err)

@@ -12,7 +12,7 @@ import (
 // run after its caller has left. After it the connection is closed.
 const Grace = 2 * time.Second
 
-// CancelDelay is how long a statement may continue after its context is done. Then the server is
+// CancelDelay is how long a statement may continue after its context is done, until the server is
 // asked to cancel it.
 type CancelDelay struct {
 	Deadline time.Duration // if the context's deadline has passed
@@ -50,9 +50,9 @@ func Run(ctx context.Context, conn *pgx.Conn, delay CancelDelay, op func(ctx con
 	return runAfter(ctx, conn, nil, delay, op)
 }
 
-// runAfter is Run for an op that must not be canceled before ready, unless it is nil, is closed. When
-// ctx is done, the request to cancel waits for ready. If ready is not closed within Grace, the
-// connection is closed.
+// runAfter is Run for an op that must not be canceled until ready is closed; a nil ready allows it
+// at once. When ctx is done, the request to cancel waits for ready, and if ready is not closed
+// within Grace, the connection is closed.
 func runAfter(ctx context.Context, conn *pgx.Conn, ready <-chan struct{}, delay CancelDelay, op func(ctx context.Context) error) error {
 	if conn == nil {
 		return op(ctx)
@@ -73,8 +73,10 @@ func runAfter(ctx context.Context, conn *pgx.Conn, ready <-chan struct{}, delay 
 	return err
 }
 
-// RunOn is Run for an op that finds out by itself which connection it uses. When ctx is done,
-// conn is called, possibly while op runs. If it returns nil, the context of op is canceled.
+// RunOn is Run for an op that chooses its connection itself. When ctx is done, conn is called,
+// possibly while op runs, and the server is asked to cancel the statement of the connection that it
+// returns. The context of op is canceled if conn returns nil, or if the requests have no effect
+// within Grace.
 func RunOn(ctx context.Context, conn func() *pgx.Conn, delay CancelDelay, op func(ctx context.Context) error) error {
 	detached, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -85,9 +87,9 @@ func RunOn(ctx context.Context, conn func() *pgx.Conn, delay CancelDelay, op fun
 	return err
 }
 
-// Uncanceled runs op, which sends statements in tx that wait for nothing, and lets them finish
-// when ctx is done: to cancel them would abort the transaction. After Grace they are canceled
-// all the same. It also protects a tx without a Conn method, which would obey ctx by itself.
+// Uncanceled runs op, which sends statements in tx that wait for nothing, and lets them finish when
+// ctx is done, because to cancel them would abort the transaction. They are canceled only after
+// Grace. A tx without a Conn method, which would obey ctx by itself, is protected too.
 func Uncanceled(ctx context.Context, tx any, op func(ctx context.Context) error) error {
 	if conn := Conn(tx); conn != nil {
 		return Run(ctx, conn, LetFinish, op)
@@ -102,8 +104,8 @@ func CleanUp(ctx context.Context, op func(ctx context.Context) error) error {
 	return op(ctx)
 }
 
-// watch runs op. When ctx is done meanwhile, it runs cancel beside op, with a channel that is
-// closed when op has returned. It returns when both have, and whether cancel has run.
+// watch runs op and, when ctx is done meanwhile, runs cancel in parallel, with a channel that is
+// closed when op has returned. It waits for both, and reports whether cancel has run.
 func watch(ctx context.Context, cancel func(finished <-chan struct{}), op func() error) (canceled bool, err error) {
 	finished, quiet := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -119,9 +121,9 @@ func watch(ctx context.Context, cancel func(finished <-chan struct{}), op func()
 	return true, err
 }
 
-// cancelStatement asks the server to cancel the statement that conn is busy with, after delay
-// and until Grace is over. The request is repeated, since a server ignores one that arrives just
-// before its statement.
+// cancelStatement asks the server to cancel the statement that conn is busy with, after delay and
+// for at most Grace. The request is repeated, because a server ignores one that arrives just before
+// its statement.
 func cancelStatement(ctx context.Context, conn func() *pgx.Conn, delay time.Duration, finished <-chan struct{}) {
 	const repeatEvery = 100 * time.Millisecond
 	if within(delay, finished, nil) {

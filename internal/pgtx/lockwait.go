@@ -35,7 +35,7 @@ func Milliseconds(d time.Duration) int64 {
 	return int64(min((d-1)/time.Millisecond+1, math.MaxInt32))
 }
 
-// Micros is a duration that scans a number of microseconds. NULL is 0.
+// Micros is a duration that scans a number of microseconds, and NULL as 0.
 type Micros time.Duration
 
 // ScanInt64 implements pgtype.Int64Scanner.

@@ -10,11 +10,11 @@ import (
 )
 
 // LoginRejected reports whether the server is there and has rejected the login of a new connection:
-// unknown role, wrong password, unknown database, missing right CONNECT, or pg_hba.conf. Another
-// attempt is rejected too until somebody changes that.
+// unknown role, wrong password, unknown database, missing right CONNECT, or pg_hba.conf. Further
+// attempts are rejected too until an operator changes that.
 //
-// With several hosts, the last attempt counts: an unreachable host may still become the primary. The
-// addresses of one host are one server, which need not listen on all of them.
+// With several hosts, the last attempt counts: an unreachable host may still become the primary.
+// The addresses of one host are one server, which need not listen on all of them.
 func LoginRejected(err error) bool {
 	var connect *pgconn.ConnectError
 	if !errors.As(err, &connect) {

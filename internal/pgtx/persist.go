@@ -14,10 +14,11 @@ import (
 )
 
 // Persist calls op until it succeeds, fails for a reason that does not pass by itself (see
-// Transient), or ctx is done, and returns the error of the last try. The context of a try ends after
-// 5 s, so that a connection that hangs leaves time for another one. A try whose reply was lost may
-// have taken effect, so op must be one that can be repeated. A rejected login is repeated after a
-// longer pause, because a rotation of passwords passes, and some servers lock an account after a few.
+// Transient), or ctx is done, and returns the error of the last try. The context of a try ends
+// after 5 s, so that a connection that hangs leaves time for another one. A try whose reply was
+// lost may have taken effect, so op must be one that can be repeated. A rejected login is repeated
+// after a longer pause, because a rotation of passwords passes, and some servers lock an account
+// after a few.
 func Persist(ctx context.Context, op func(ctx context.Context) error) error {
 	pauses := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
 	again := func(err error) bool {
@@ -36,7 +37,8 @@ func Transient(err error) bool {
 	case len(state) < 2:
 		return true // of the network or the pool
 	default:
-		// Connection exception, transaction rollback, insufficient resources, operator intervention.
+		// Connection exception, transaction rollback, insufficient resources, operator
+		// intervention.
 		return slices.Contains([]string{"08", "40", "53", "57"}, state[:2])
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errIncomplete: the server sent fewer answers than it got statements. pgx has closed the
-// connection then.
+// errIncomplete: the server sent fewer answers than it got statements, so pgx has closed the
+// connection.
 var errIncomplete = errors.New("pglock: the server's answer is incomplete")
 
-// pipeline sends SAVEPOINT, a query and RELEASE SAVEPOINT in one round trip. It asks the server
-// to answer the first at once. The server parses each statement in its turn, so that the query
-// is parsed, and prepared, inside the savepoint.
+// pipeline sends SAVEPOINT, a query and RELEASE SAVEPOINT in one round trip. It asks the server to
+// answer the first at once. The server parses the statements in order, so that the query is parsed,
+// and prepared, inside the savepoint.
 type pipeline struct {
 	conn    *pgx.Conn
 	config  *pgx.ConnConfig
@@ -26,7 +26,8 @@ type pipeline struct {
 // run returns whether the server has confirmed the savepoint. ctx can cancel nothing before
 // that.
 func (p *pipeline) run(ctx context.Context, tx batcher) (set bool, err error) {
-	// An empty batch sends nothing. It fails if tx is closed: then conn may serve another caller.
+	// An empty batch sends nothing, but fails if tx is closed, after which conn may serve another
+	// caller.
 	if err := tx.SendBatch(ctx, &pgx.Batch{}).Close(); err != nil {
 		return false, err
 	}
@@ -53,7 +54,7 @@ func (p *pipeline) run(ctx context.Context, tx batcher) (set bool, err error) {
 	return set, err
 }
 
-// send sends the three statements.
+// send sends the three statements of the pipeline.
 func (p *pipeline) send(wire *pgconn.Pipeline) error {
 	q, prepared := p.queries[1], preparedOn(p.conn)
 	var params pgx.ExtendedQueryBuilder
@@ -107,8 +108,8 @@ func (p *pipeline) receive(wire *pgconn.Pipeline, answered func(n int, err error
 	return nil
 }
 
-// preparedOn returns the statements that pipelines have prepared on the connection. pgx's own
-// cache is of no use: it prepares before the savepoint.
+// preparedOn returns the statements that pipelines have prepared on the connection. pgx's own cache
+// is of no use, because it prepares before the savepoint.
 func preparedOn(conn *pgx.Conn) map[string]bool {
 	const key = "pglock.prepared"
 	data := conn.PgConn().CustomData()

@@ -12,7 +12,7 @@ import (
 // savepoint does not abort the caller's transaction, and Undo releases the locks that were
 // acquired after it.
 //
-// A cancellation that hits a statement outside the savepoint aborts the transaction for good,
+// A cancellation that hits a statement outside the savepoint aborts the transaction permanently,
 // and to prepare a statement is a statement too. So nothing may be canceled before the server
 // has confirmed the savepoint.
 type Savepoint string
@@ -22,7 +22,7 @@ func (s Savepoint) query() Query { return Query{SQL: "SAVEPOINT " + string(s)} }
 // Release returns the statement that makes the work since Set part of the transaction.
 func (s Savepoint) Release() Query { return Query{SQL: "RELEASE SAVEPOINT " + string(s)} }
 
-// Set sets the savepoint. When ctx is done, the statement is left to finish.
+// Set sets the savepoint, whose statement is left to finish when ctx is done.
 func (s Savepoint) Set(ctx context.Context, tx Execer) error {
 	return Uncanceled(ctx, tx, func(ctx context.Context) error {
 		_, err := tx.Exec(ctx, s.query().SQL)

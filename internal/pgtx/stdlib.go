@@ -13,7 +13,7 @@ import (
 
 // Spy is the only argument of a statement that is sent through database/sql. pgx lets it insert the
 // real arguments, and shows it the connection, which database/sql hides. It passes through drivers
-// that wrap pgx's. Another driver can't send it.
+// that wrap pgx's, while another driver can't send it.
 type Spy struct {
 	Args   []any
 	Found  func(conn *pgx.Conn) error // an error keeps the statement from being sent
@@ -35,9 +35,9 @@ func (s *Spy) RewriteQuery(ctx context.Context, conn *pgx.Conn, query string, _ 
 }
 
 // Borrow takes a connection out of db, and waits for one until ctx is done. The caller must call
-// giveBack. A connection that is closed, busy or in a transaction by then is not used again. If db
-// does not run on pgx's driver, the error wraps errs.ErrDriver.
-func Borrow(ctx context.Context, db *sql.DB) (conn *pgx.Conn, giveBack func(), err error) {
+// release, which returns the connection, or closes it if it is closed, busy or in a transaction by
+// then. If db does not run on pgx's driver, the error wraps errs.ErrDriver.
+func Borrow(ctx context.Context, db *sql.DB) (conn *pgx.Conn, release func(), err error) {
 	lent, err := db.Conn(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -57,7 +57,7 @@ func Borrow(ctx context.Context, db *sql.DB) (conn *pgx.Conn, giveBack func(), e
 
 var errFound = errors.New("found")
 
-// connUnder returns the connection of pgx under lent. It sends nothing.
+// connUnder returns the connection of pgx under lent, and sends nothing.
 func connUnder(ctx context.Context, lent *sql.Conn) (conn *pgx.Conn, err error) {
 	err = lent.Raw(func(driverConn any) error {
 		conn = Conn(driverConn) // a *stdlib.Conn has the method

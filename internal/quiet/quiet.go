@@ -1,6 +1,6 @@
-// Package quiet ends the panics of functions that a program passes only to observe: hooks and loggers.
-// They may run on a goroutine of a client, where a panic would end the process, or between a grant and
-// the return of its lease, where a caller that recovers would have no lease to release.
+// Package quiet ends the panics of functions that a program passes only to observe: hooks and
+// loggers. They may run on a goroutine of a client, where a panic would end the process, or between
+// a grant and the return of its lease, where a caller that recovers would have no lease to release.
 //
 // Functions that do the program's work are not quiet: their panic continues after the release.
 package quiet

@@ -51,8 +51,8 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() []error { return errs.Causes(ErrSchema, e.Kind, e.Cause) }
 
 // Check returns an *Error unless this module can use the named schema. found is its version in the
-// database, and oldest the version that a program must know at least: a newer schema that has only been
-// expanded serves older programs too.
+// database, and oldest the version that a program must know at least: a newer schema that has only
+// been expanded serves older programs too.
 func Check(name string, found, oldest int) error {
 	switch {
 	case found < Version:
@@ -63,8 +63,8 @@ func Check(name string, found, oldest int) error {
 	return nil
 }
 
-// Privilege returns the error of a statement that failed with insufficient_privilege on the tables of the
-// named schema. where begins its text.
+// Privilege returns the error of a statement that failed with insufficient_privilege on the tables
+// of the named schema. where begins its text.
 func Privilege(where, name string, err error) error {
 	remedy := fmt.Sprintf("run SELECT %s.grant_user('ROLE')", Quote(name))
 	if RowSecurity(err) {
@@ -73,8 +73,8 @@ func Privilege(where, name string, err error) error {
 	return errs.Errorf("%s: %w in schema %q: %w: let the owner of the tables %s", where, errs.ErrPrivilege, name, err, remedy)
 }
 
-// RowSecurity reports whether row security has refused the statement. It has the SQLSTATE of a missing
-// right, which a grant does not mend, and the language of the text is that of the server.
+// RowSecurity reports whether row security has refused the statement. It has the SQLSTATE of a
+// missing right, which a grant does not mend, and the language of the text is that of the server.
 func RowSecurity(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Routine == "ExecWithCheckOptions" || pg.Routine == "check_enable_rls")
@@ -87,8 +87,8 @@ const WhyNotCockroachDB = "the server is CockroachDB, on which advisory locks an
 // IsCockroachDB reports whether conn leads to CockroachDB. It sends nothing.
 func IsCockroachDB(conn *pgconn.PgConn) bool { return conn.ParameterStatus("crdb_version") != "" }
 
-// CheckEngine returns an error that wraps ErrSchema if conn leads to CockroachDB, where all statements
-// of DoTx succeed and exclude nothing. The function unsafe_server() of the migrations
+// CheckEngine returns an error that wraps ErrSchema if conn leads to CockroachDB, where all
+// statements of DoTx succeed and exclude nothing. The function unsafe_server() of the migrations
 // finds the other servers on which locks are not safe.
 func CheckEngine(conn *pgconn.PgConn) error {
 	if !IsCockroachDB(conn) {

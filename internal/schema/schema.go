@@ -71,8 +71,8 @@ func Render(sql, name string) string {
 	return strings.TrimSpace(strings.ReplaceAll(b.String(), Default+".", Quote(name)+"."))
 }
 
-// Statements renders the statements in the directory sql of a package, and returns them by the names of
-// their files, without the extension.
+// Statements renders the statements in the directory sql of a package, and returns them by the
+// names of their files, without the extension.
 func Statements(files fs.FS, name string) map[string]string {
 	all := map[string]string{}
 	paths, _ := fs.Glob(files, "sql/*.sql") // the pattern is a constant

@@ -38,10 +38,11 @@ func (s Stranger) Explain(name string) (what, remedy, by string) {
 }
 
 // Untrusted returns why nothing of the named schema may be used on a connection, with a colon
-// before the remedy, or nothing. Everything that a role uses runs with its rights, so it trusts the owner of
-// the schema, as far as its own rights go. A superuser does not trust other roles so far, because a
-// role that may create a schema could become one. No statement of a session can give its rights up
-// for good: with role=OWNER in the connection string a superuser says that it trusts the owner.
+// before the remedy, or nothing. Everything that a role uses runs with its rights, so it trusts the
+// owner of the schema, as far as its own rights go. A superuser does not trust other roles so far,
+// because a role that may create a schema could become one. No statement of a session can give its
+// rights up for good: with role=OWNER in the connection string a superuser says that it trusts the
+// owner.
 func Untrusted(ctx context.Context, conn *pgconn.PgConn, name string) (why string, err error) {
 	if conn.ParameterStatus("is_superuser") == "off" {
 		return "", nil

@@ -32,8 +32,7 @@ const (
 	// only a server in trouble takes long.
 	StatementBound = 5 * time.Second
 
-	// FirstAttempt is the shortest limit of a call's first attempt, however little time the call
-	// has.
+	// FirstAttempt is the shortest limit of a call's first attempt, even if the call has less time.
 	FirstAttempt = time.Second
 
 	// OutagePatience is how long Acquire keeps trying while the server is unavailable, for instance
@@ -45,8 +44,9 @@ const (
 	// leasetable compares.
 	LockTimeout = 250 * time.Millisecond
 
-	// PermitWait is how long the short form of a release of permits waits for the row of their name. It is
-	// shorter than LockTimeout, so that a holder of that row who waits for the permits gets them. In SQL.
+	// PermitWait is how long the short form of a release of permits waits for the row of their
+	// name. It is shorter than LockTimeout, so that a holder of that row who waits for the permits
+	// gets them. In SQL.
 	PermitWait = LockTimeout * 2 / 5
 
 	// GuardWait is how long a revocation waits for the guarded transactions of the grant. In SQL.
@@ -54,7 +54,7 @@ const (
 
 	// CancelGrace is how long a call may continue after its context has ended. It waits for a
 	// statement in progress, since canceling costs a connection and leaves the effect unknown, and
-	// deletes its ticket, so that the next caller finds the lock free. Both usually take a
+	// deletes its ticket, so that the next caller finds the lock free, which usually takes a
 	// millisecond.
 	CancelGrace = 20 * time.Millisecond
 )
@@ -87,7 +87,8 @@ const (
 	// SpareIdle is how long a connection may be idle beside another idle one.
 	SpareIdle = 20 * time.Second
 
-	// LoginPause is the time to the next login after a rejected one, which doubles up to MaxLoginPause.
+	// LoginPause is the time to the next login after a rejected one, which doubles up to
+	// MaxLoginPause.
 	LoginPause    = time.Second
 	MaxLoginPause = 3 * time.Second
 
@@ -127,8 +128,8 @@ const (
 	// PollBound is the longest time that a watcher relies on a notification.
 	PollBound = time.Second
 
-	// QuietPause is the longest time between two attempts of a waiter that relies on notifications and
-	// on the looks of its refreshes.
+	// QuietPause is the longest time between two attempts of a waiter that relies on notifications
+	// and on the looks of its refreshes.
 	QuietPause = 5 * time.Minute
 
 	// HandoffWait is how long a waiter whose own process holds the lock waits for a hand-off before
@@ -169,14 +170,14 @@ const (
 	TicketTTL = 30 * time.Second
 
 	// SweepEvery is the time between two rounds of the refresher, and RefreshEvery the longest time
-	// between two refreshes of a ticket, which look at the lock as well: that is how late the loss of
-	// a notification is noticed.
+	// between two refreshes of a ticket, which look at the lock as well: that is how late the loss
+	// of a notification is noticed.
 	SweepEvery   = time.Second
 	RefreshEvery = 10 * time.Second
 
 	// A waiter in the overflow list looks LookStep after its last look for each one before it, if
-	// that is sooner than RefreshEvery, or sooner in a queue that moves, but not before LeastLook. Its
-	// first look is at FirstLook at the latest, as is that of any other waiter. In SQL.
+	// that is sooner than RefreshEvery, or sooner in a queue that moves, but not before LeastLook.
+	// Its first look is at FirstLook at the latest, as is that of any other waiter. In SQL.
 	LookStep  = 300 * time.Millisecond
 	FirstLook = time.Second
 	LeastLook = 100 * time.Millisecond
@@ -200,18 +201,20 @@ const (
 //	2 · DeadlockEvery < NestedWaitTTL: a wait outlives a statement that failed
 //	NestedEndWait < NestedWaitTTL
 const (
-	// DeadlockAfter is how long a call that holds locks waits before it tells the server, which costs
-	// two statements.
+	// DeadlockAfter is how long a call that holds locks waits before it registers its wait on the
+	// server, which costs two statements.
 	DeadlockAfter = 10 * time.Millisecond
 
-	// DeadlockEvery is the time between two looks for a cycle that was not closed by the start of a wait.
+	// DeadlockEvery is the time between two searches for a cycle that was not closed by the start
+	// of a wait.
 	DeadlockEvery = time.Second
 
-	// NestedWaitTTL is how long the server remembers a wait that is not told again. In SQL.
+	// NestedWaitTTL is how long the server remembers a wait that is not registered again. In SQL.
 	NestedWaitTTL = 3 * time.Second
 
-	// NestedEndWait is how long a call that the server takes for one that waits may continue after its end, until
-	// the server knows of that, which usually takes a millisecond. Until then other calls count it.
+	// NestedEndWait is how long a call that the server takes for one that waits may continue after
+	// its end, until the server knows of that, which usually takes a millisecond. Until then other
+	// calls count it.
 	NestedEndWait = time.Second
 )
 
@@ -221,19 +224,20 @@ const (
 //	StatementBound < PingEvery: pings of one connection do not overlap
 //	FirstPause < ListenAfter < MaxPause: few pauses are long without a listener
 //	ListenerLook < PingEvery < ListenerIdle: the listener looks more than once before it closes
-//	RefreshEvery + SweepEvery < ListenerIdle/2 − ListenerLook: a refresh that counted on the listener
-//	has its answer, and what it asked for its use, before that closes
+//	RefreshEvery + SweepEvery < ListenerIdle/2 − ListenerLook: a refresh that relied on the
+//	listener, and the notification that it then waits for, are done before the listener closes
 //	ListenerCloseBound < StatementBound
 const (
 	// PingEvery is how long the listening connection may be silent before it is pinged, because a
 	// half-open connection would stay silent forever.
 	PingEvery = 25 * time.Second
 
-	// ListenAfter is how long a client waits in the queue for a name, with short pauses, or again and again,
-	// before it opens a listening connection: that costs more than a wait that ends soon, and beside many others that listen a lot more.
+	// ListenAfter is how long a client waits in the queue for a name, with short pauses, or again
+	// and again, before it opens a listening connection, which costs more than a wait that ends
+	// soon, and much more if many others listen.
 	ListenAfter = 100 * time.Millisecond
 
-	// ListenerLook is how often the listener looks whether something needs it.
+	// ListenerLook is how often the listener checks whether something needs it.
 	ListenerLook = 3 * time.Second
 
 	// ListenerIdle is how long the listening connection stays open when nothing needs it.
