@@ -12,20 +12,20 @@ const advanceSQL = "SELECT pglock.advance($1::text, $2::bigint)"
 // 512 bytes, not only that of a lock.
 //
 // On success the resource had no higher mark, and gets none before tx ends. The same token may come
-// again. An older token gets a *StaleError with the resource's mark as Current. Marks never go
-// down.
+// again, but an older one gets a *StaleError with the resource's mark as Current, because marks
+// never go down.
 //
 // Advance compares the token with earlier ones, not with the lock: use Check or Bind for that. A
 // mark that was raised by mistake excludes all lower tokens until its row in fencing_high_water is
 // deleted.
 //
-// A mark is kept forever. When the table has grown to 1 GB, a resource without a mark gets ErrFull.
-// (The owner of the tables sets the limit by replacing the function high_water_limit.) Delete only
-// marks of resources that no holder of an older token can still write.
+// A mark is kept forever, so when the table has grown to 1 GB, a resource without a mark gets
+// ErrFull. (The owner of the tables sets the limit by replacing the function high_water_limit.)
+// Delete only marks of resources that no holder of an older token can still write.
 //
-// A refusal aborts tx. The errors are those of Bind. At REPEATABLE READ and SERIALIZABLE, a mark
-// that was raised after the snapshot is ErrSnapshot: roll back and begin again. WithSchema sets the
-// schema of the marks.
+// A refusal aborts tx, and the errors are those of Bind. At REPEATABLE READ and SERIALIZABLE, a
+// mark that was raised after the snapshot is ErrSnapshot: roll back and begin again. WithSchema
+// sets the schema of the marks.
 func Advance(ctx context.Context, tx Tx, resource string, token Token, opts ...SchemaOption) error {
 	if tx == nil {
 		return errNilTx
@@ -33,7 +33,7 @@ func Advance(ctx context.Context, tx Tx, resource string, token Token, opts ...S
 	return advance(ctx, tx, resource, token, opts)
 }
 
-// advance also works on a pool, in a transaction of its own.
+// advance also works on a pool, in a separate transaction.
 func advance(ctx context.Context, db DB, resource string, token Token, opts []SchemaOption) error {
 	if err := checkGrant(resource, token); err != nil {
 		return err

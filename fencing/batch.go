@@ -20,13 +20,13 @@ type Sender interface {
 
 const stillBoundSQL = "SELECT pglock.require_bound($1::text, $2::bigint)"
 
-// Batch runs the statements of b as the holder of the grant f, all or nothing. It sends Bind and the
-// statements as one transaction, in one round trip. (A connection that has not seen a statement
+// Batch runs the statements of b as the holder of the grant f, all or nothing. It sends Bind and
+// the statements as one transaction, in one round trip. (A connection that has not seen a statement
 // before needs one more round trip to prepare it.) If the grant is refused, the server skips the
 // rest.
 //
-// On success everything is committed. On an error nothing is. The errors are those of Bind, or the
-// error of a statement of b or of the commit, through Explain. If the connection is lost, the
+// On success everything is committed, and on an error nothing is. The errors are those of Bind, or
+// the error of a statement of b or of the commit, through Explain. If the connection is lost, the
 // outcome of the commit may be unknown, as with any commit. An error that a callback in b returns
 // comes after the commit was sent, and does not stop it.
 //
@@ -38,7 +38,7 @@ const stillBoundSQL = "SELECT pglock.require_bound($1::text, $2::bigint)"
 // statement finds that it does not run in the transaction of Bind. Statements before a COMMIT in b
 // are then committed, as the holder. Those after it are undone, unless b has committed them too.
 //
-// ctx bounds the call. Like any pgx.Batch, b can be sent once.
+// ctx bounds the call, and b can be sent once, like any pgx.Batch.
 func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	if err := f.check(); err != nil {
 		return err

@@ -45,11 +45,11 @@ const (
 // connection.
 func Check(ctx context.Context, tx Tx, f Fence) error { return CheckAll(ctx, tx, f) }
 
-// CheckAll is Check for several grants, in one round trip. It succeeds if all of them are current, and
-// keeps all of them current until tx ends. A *StaleError has one that is not.
+// CheckAll is Check for several grants, in one round trip. It succeeds if all of them are current,
+// and keeps all of them current until tx ends. A *StaleError has one that is not.
 //
-// The errors are those of Check. The error is ErrInvalidFence also if there are no fences, or if they
-// are of several schemas.
+// The errors are those of Check. The error is ErrInvalidFence also if there are no fences, or if
+// they are of several schemas.
 func CheckAll(ctx context.Context, tx Tx, fences ...Fence) error {
 	q, err := newGrantsQuery(tx, fences, checkSQL, checkAllSQL)
 	if err != nil {
@@ -75,15 +75,15 @@ func CheckAll(ctx context.Context, tx Tx, fences ...Fence) error {
 // tx ends: the triggers write its token to the rows. Bind changes nothing else in the session.
 //
 // A transaction may bind the grants of several locks, for instance to move money between two
-// accounts. In a table with NamedBy, each row then needs the grant of its own lock. In any other
-// table the grant that was bound last applies. A rollback to a savepoint before Bind undoes it.
+// accounts. In a table with NamedBy, each row then needs the grant of its own lock. In other tables
+// the grant that was bound last applies. A rollback to a savepoint before Bind undoes it.
 //
 // The errors are those of Check. Unlike Check, a refusal aborts tx: a caller that ignores the error
 // can't write either.
 func Bind(ctx context.Context, tx Tx, f Fence) error { return BindAll(ctx, tx, f) }
 
-// BindAll is Bind for several grants, in one round trip: see Bind. The errors are those of CheckAll. A
-// refusal of one grant aborts tx.
+// BindAll is Bind for several grants, in one round trip: see Bind. The errors are those of
+// CheckAll. A refusal of one grant aborts tx.
 func BindAll(ctx context.Context, tx Tx, fences ...Fence) error {
 	q, err := newGrantsQuery(tx, fences, bindSQL, bindAllSQL)
 	if err != nil {
@@ -100,8 +100,8 @@ type grantsQuery struct {
 	args           []any
 }
 
-// newGrantsQuery returns one if there is one grant, and otherwise several, which gets the grants as JSON.
-// It returns an error if tx is nil, or if no grants can have the fences.
+// newGrantsQuery returns one if there is one grant, and otherwise several, which gets the grants as
+// JSON. It returns an error if tx is nil, or if no grants can have the fences.
 func newGrantsQuery(tx Tx, fences []Fence, one, several string) (q grantsQuery, err error) {
 	if tx == nil {
 		return q, errNilTx

@@ -18,7 +18,7 @@ type Checker interface {
 	// and a *StaleError otherwise. So the accepted tokens of a resource never go down. A resource
 	// is 1 to 512 bytes of UTF-8 without NUL, and tokens begin at 1: other values are
 	// ErrInvalidFence. ErrFull means that the resource is new and the Checker keeps no more. After
-	// any other error nothing was decided: refuse the write. Accept may be called concurrently.
+	// any other error nothing was decided, so refuse the write. Calls may be concurrent.
 	Accept(ctx context.Context, resource string, token Token) error
 }
 
@@ -38,7 +38,7 @@ type MemoryChecker struct {
 	highest map[string]Token // guarded by mu
 }
 
-// Accept implements Checker. It does not block, and ignores its context.
+// Accept implements Checker without blocking, and ignores its context.
 func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) error {
 	if err := checkGrant(resource, token); err != nil {
 		return err

@@ -56,121 +56,125 @@
 //
 // # Threat model
 //
-// The fence stops a stale holder that does not know that it is stale, SQL that does not use locks, and a
-// role that may write to a protected table and tries to get past the fence. The tests in attack_test.go
-// show the following for such a role with INSERT, UPDATE, DELETE and TRUNCATE on the table, also with
-// USAGE on the schema of the locks, or with the rights of grant_writer or grant_user and a grant of
-// another lock:
+// The fence stops a stale holder that does not know that it is stale, SQL that does not use locks,
+// and a role that may write to a protected table and tries to get past the fence. The tests in
+// attack_test.go show the following for such a role with INSERT, UPDATE, DELETE and TRUNCATE on the
+// table, also with USAGE on the schema of the locks, or with the rights of grant_writer or
+// grant_user and a grant of another lock:
 //
 //   - It writes no row of a strict table unless it has bound a grant itself, in the same
 //     transaction, and no row of a named lock with another lock's grant.
 //   - No row gets another token than that of the bound grant: no expression, trigger, rule, cast,
 //     operator or setting of the role changes that, and no settings copied from elsewhere.
 //   - No row of a newer grant is changed or removed.
-//   - A grant that has expired, was released or was taken over can't be bound. One that was bound in
-//     time stays valid in that transaction until another is granted, which each write prevents until
-//     the transaction ends.
+//   - A grant that has expired, was released or was taken over can't be bound. One that was bound
+//     in time stays valid in that transaction until another is granted, which each write prevents
+//     until the transaction ends.
 //   - It can't read the key of the seals, attach the fence's functions to its own tables, or run
 //     code with the rights of the owner of the locks. Nor can the owner of a protected table.
-//   - A role of grant_user can't leave a row in the lock tables that makes statements of others fail,
-//     except those for the name of that row, which it may keep for itself anyway. Deleting the row
-//     repairs that name. No token or ticket that it stores moves those of other names out of their range,
-//     and no operator or function that it creates runs as another role. Only a forged row of nested_waits,
-//     which says that the holder of one lock waits for another one, makes nested calls for both fail with
-//     ErrDeadlock, for 3 s at a time.
+//   - A role of grant_user can't leave a row in the lock tables that makes statements of others
+//     fail, except those for the name of that row, which it may keep for itself anyway. Deleting
+//     the row repairs that name. No token or ticket that it stores moves those of other names out
+//     of their range, and no operator or function that it creates runs as another role. Only a
+//     forged row of nested_waits, which says that the holder of one lock waits for another one,
+//     makes nested calls for both fail with ErrDeadlock, for 3 s at a time.
 //
 // The fence does not stop:
 //
 //   - Roles that may disable triggers: the table's owner, superusers, and roles that may set
-//     session_replication_role. Changes that arrive by logical replication are accepted, because the
-//     publisher has checked them; ALWAYS triggers would make a subscriber refuse all of them.
-//   - Roles with TRIGGER on the table, whose code runs in the transactions of its rightful writers: it
-//     can do what those can, and change rows that MERGE moves between partitions after the fence has
-//     judged them.
+//     session_replication_role. Changes that arrive by logical replication are accepted, because
+//     the publisher has checked them; ALWAYS triggers would make a subscriber refuse all of them.
+//   - Roles with TRIGGER on the table, whose code runs in the transactions of its rightful writers:
+//     it can do what those can, and change rows that MERGE moves between partitions after the fence
+//     has judged them.
 //   - Members of pg_create_subscription (PostgreSQL 16 and later) with rights on the table: they
 //     write as a replica does.
-//   - Defects of the server, so keep it at its newest minor release: MERGE has had several that hide
-//     rows from triggers. (The known one that hides rows which move to another partition does not
-//     matter here, since such rows are judged one by one.)
-//   - Roles that know the key of the seals because they can read the table fencing_secret: the owner of
-//     the lock tables, superusers and members of pg_read_all_data; roles with REPLICATION, members of
-//     pg_read_server_files and pg_execute_server_program, and all who can read a backup, a dump, or
-//     the files of the server. Replace a key that has leaked by UPDATE pglock.fencing_secret SET secret
-//     = sha256(convert_to(gen_random_uuid()::text || gen_random_uuid(), 'UTF8')); transactions that
-//     have bound a grant by then fail once.
-//   - Roles with CREATE in the schema of the locks. Only its owner needs that, and migrations refuse
-//     a schema in which others have it. `pglock doctor` lists the rights that no role needs.
-//   - Roles with the rights of grant_writer that know the current token of a lock, which is no secret:
-//     holders pass it on, and refusals contain it. Such a role writes as that grant, keeps the lock from
-//     others as long as its transaction lasts, also after the lease has expired (by setting
-//     idle_in_transaction_session_timeout or by PREPARE TRANSACTION), and can raise any mark of Advance.
+//   - Defects of the server, so keep it at its newest minor release: MERGE has had several that
+//     hide rows from triggers. (The known one that hides rows which move to another partition does
+//     not matter here, since such rows are judged one by one.)
+//   - Roles that know the key of the seals because they can read the table fencing_secret: the
+//     owner of the lock tables, superusers and members of pg_read_all_data; roles with REPLICATION,
+//     members of pg_read_server_files and pg_execute_server_program, and all who can read a backup,
+//     a dump, or the files of the server. Replace a key that has leaked by UPDATE
+//     pglock.fencing_secret SET secret = sha256(convert_to(gen_random_uuid()::text ||
+//     gen_random_uuid(), 'UTF8')); transactions that have bound a grant by then fail once.
+//   - Roles with CREATE in the schema of the locks. Only its owner needs that, and migrations
+//     refuse a schema in which others have it. `pglock doctor` lists the rights that no role needs.
+//   - Roles with the rights of grant_writer that know the current token of a lock, which is no
+//     secret: holders pass it on, and refusals contain it. Such a role writes as that grant, keeps
+//     the lock from others as long as its transaction lasts, also after the lease has expired (by
+//     setting idle_in_transaction_session_timeout or by PREPARE TRANSACTION), and can raise any
+//     mark of Advance.
 //   - Roles with the rights of grant_user, where locks are concerned: they may acquire any lock, or
-//     take it from its holder by SQL of their own, and write as the new holder. A takeover must lock
-//     the row FOR UPDATE first, as this module does, or the writes of two holders overlap. In a table
-//     without NamedBy a grant of any lock passes, so a table that such roles may write needs NamedBy.
+//     take it from its holder by their own SQL, and write as the new holder. A takeover must lock
+//     the row FOR UPDATE first, as this module does, or the writes of two holders overlap. In a
+//     table without NamedBy a grant of any lock passes, so a table that such roles may write needs
+//     NamedBy.
 //   - Code that runs in a transaction that has bound a grant, as any role: the transaction is the
 //     holder's until it ends.
-//   - Any role that can lock the table: Protect, Unprotect and migrating down wait for it. A role of
-//     grant_user can lock the lock tables themselves (LOCK TABLE), and no lock of the schema is granted or
-//     renewed until its transaction ends: a transaction that pg_terminate_backend ends.
+//   - Any role that can lock the table: Protect, Unprotect and migrating down wait for it. A role
+//     of grant_user can lock the lock tables themselves (LOCK TABLE), and no lock of the schema is
+//     granted or renewed until its transaction ends: a transaction that pg_terminate_backend ends.
 //
-// In permissive mode, which is for the time until all writers bind a grant, everybody may write; a write
-// without a grant leaves the tokens of the rows as they are.
+// In permissive mode, which is for the time until all writers bind a grant, every role may write; a
+// write without a grant leaves the tokens of the rows as they are.
 //
 // # What it costs
 //
-// docs/reference/benchmarks.md has the times of a guarded statement in one round trip ([Batch]), and of
-// statements that write to a protected table, to those of the same statements without a fence. Most of
-// the latter is what PostgreSQL does before any check: a trigger before each row makes it lock the row
-// first, with a WAL record, and the transition tables keep both versions of each row.
+// docs/reference/benchmarks.md has the times of a guarded statement in one round trip ([Batch]),
+// and of statements that write to a protected table, to those of the same statements without a
+// fence. Most of the latter is what PostgreSQL does before any check: a trigger before each row
+// makes it lock the row first, with a WAL record, and the transition tables keep both versions of
+// each row.
 //
 // # Limits
 //
 //   - A rollback does not undo what the transaction has done outside the database. Send the token
 //     along, and let the receiver compare it, as the last row of the table above says.
-//   - A Checker does not know the locks: it refuses a token that comes after a newer one, and accepts
-//     a late token that comes first.
+//   - A Checker does not know the locks: it refuses a token that comes after a newer one, and
+//     accepts a late token that comes first.
 //   - A partition that is attached later or again, or detached, refuses writes until [Protect] (or
-//     Unprotect) is called; only TRUNCATE of an attached partition alone passes. So do all partitions
-//     after ALTER TABLE … ENABLE TRIGGER USER of their table. Tables with foreign tables as partitions
-//     can't be protected. If a table gets children by INHERITS later, writes to the children are not
-//     fenced, and the next Protect refuses the table.
-//   - TRUNCATE with a grant needs READ COMMITTED and SELECT on the token column. A table with NamedBy
-//     refuses it, because its rows belong to many locks.
-//   - The triggers compare rows at the end of their statement. A constraint may fail before that, with
-//     its own error.
+//     Unprotect) is called; only TRUNCATE of an attached partition alone passes. So do all
+//     partitions after ALTER TABLE … ENABLE TRIGGER USER of their table. Tables with foreign tables
+//     as partitions can't be protected. If a table gets children by INHERITS later, writes to the
+//     children are not fenced, and the next Protect refuses the table.
+//   - TRUNCATE with a grant needs READ COMMITTED and SELECT on the token column. A table with
+//     NamedBy refuses it, because its rows belong to many locks.
+//   - The triggers compare rows at the end of their statement. A constraint may fail before that,
+//     with its own error.
 //
 // # Failures
 //
-//   - The grant was taken over, has expired, or was released: [ErrStale]. Roll back, and do not retry
-//     with the same grant.
-//   - The holder is paused inside: the server ends the transaction, nothing was written, and the next
-//     call returns [ErrPaused] (through [Explain]). A program that stops while it sends a batch larger
-//     than the socket's buffer does not count as idle: only TCP keepalive, or transaction_timeout of
-//     PostgreSQL 17, bounds that.
+//   - The grant was taken over, has expired, or was released: [ErrStale]. Roll back, and do not
+//     retry with the same grant.
+//   - The holder is paused inside: the server ends the transaction, nothing was written, and the
+//     next call returns [ErrPaused] (through [Explain]). A program that stops while it sends a
+//     batch larger than the socket's buffer does not count as idle: only TCP keepalive, or
+//     transaction_timeout of PostgreSQL 17, bounds that.
 //   - The lease expires while the transaction works: it may still commit, because the lock is not
-//     granted to another holder while it is open. Others find it busy, and wait for no row lock. After a
-//     revocation, protected tables refuse what it writes from then on: [ErrStale].
+//     granted to another holder while it is open. Others find it busy, and wait for no row lock.
+//     After a revocation, protected tables refuse what it writes from then on: [ErrStale].
 //   - The connection breaks during a commit, which may have happened: the row's token shows it.
 //   - The snapshot is older than the grant's last change (REPEATABLE READ, SERIALIZABLE):
 //     [ErrSnapshot]. Begin again, and check first.
 //   - The token column, or one that names the lock, is renamed: the table refuses writes until it
 //     is protected again, with the new names. The column can't be dropped.
-//   - A dump, which contains the key of the seals, is restored: pg_dump keeps columns, functions and
-//     triggers, and restores the rows before the triggers. Restoring data alone into a protected table
-//     needs pg_restore --disable-triggers; if that is interrupted, call Protect.
+//   - A dump, which contains the key of the seals, is restored: pg_dump keeps columns, functions
+//     and triggers, and restores the rows before the triggers. Restoring data alone into a
+//     protected table needs pg_restore --disable-triggers; if that is interrupted, call Protect.
 //
 // # From other languages
 //
-// Every part is available as SQL: docs/guides/fencing-in-sql.md shows it, and testdata/plain.sql has a
-// whole session. The functions fail with SQLSTATE PGL01 (stale), PGL02 (no grant) or PGL03 (another
-// lock's row); the list is in migrations/0005_guard.up.sql.
+// Every part is available as SQL: docs/guides/fencing-in-sql.md shows it, and testdata/plain.sql
+// has a whole session. The functions fail with SQLSTATE PGL01 (stale), PGL02 (no grant) or PGL03
+// (another lock's row); the list is in migrations/0005_guard.up.sql.
 //
 // # Rights
 //
-// Writers need the rights of the function grant_writer, to call guard, bind and advance, and no right on
-// the lock table. Roles that protect tables must own them, and need those of the function grant_owner:
-// USAGE on the schema of the locks, and EXECUTE on the functions of the triggers. See package migrations.
+// Writers need the rights of the function grant_writer, to call guard, bind and advance, and no
+// right on the lock table. Roles that protect tables must own them, and need those of the function
+// grant_owner: USAGE on the schema of the locks, and EXECUTE on the functions of the triggers. See
+// package migrations.
 //
 // The idea is from Kleppmann, "How to do distributed locking" (2016), and before that from Chubby's
 // sequencers (Burrows, OSDI 2006).

@@ -17,12 +17,12 @@ var (
 	// ErrUnfenced: a transaction that has bound no grant wrote to a strictly protected table.
 	ErrUnfenced = errors.New("fencing: write without a grant")
 
-	// ErrOtherLock: the row belongs to a lock whose grant the transaction has not bound. The error's
-	// text names that lock.
+	// ErrOtherLock: the row belongs to a lock whose grant the transaction has not bound. The
+	// error's text names that lock.
 	ErrOtherLock = errors.New("fencing: the row belongs to another lock")
 
 	// ErrPaused: the transaction was idle for longer than its lease had left, or longer than a
-	// limit of the caller's own, and the server ended it. It wrote nothing.
+	// limit of the caller's own, so the server ended it and nothing was written.
 	ErrPaused = errors.New("fencing: the server has ended a transaction that was idle for too long")
 
 	// ErrSnapshot: the transaction's snapshot is older than the last change of the grant, so the
@@ -31,11 +31,11 @@ var (
 )
 
 // ErrShared: the grant is one of several at the same time, of a semaphore or a reader. Concurrent
-// holders have no order, so it can't be bound. Check works.
+// holders have no order, so it can be checked but not bound.
 var ErrShared = errors.New("fencing: shared grant")
 
-// ErrFull: the resource is new, and the Checker or the table of Advance keeps no more. Known
-// resources are not affected.
+// ErrFull: the resource is new, and the Checker or the table of Advance keeps no more, which does
+// not affect known resources.
 var ErrFull = errors.New("fencing: too many resources")
 
 // Wrong use.
@@ -55,7 +55,7 @@ var (
 	// ErrProtected: the table is already protected, with other options.
 	ErrProtected = errors.New("fencing: protected with other options")
 
-	// ErrInvalidOption: an option is invalid. The error names the rule.
+	// ErrInvalidOption: an option is invalid, and the error names the rule.
 	ErrInvalidOption = errs.ErrInvalidOption
 
 	// ErrSchemaMissing: the fence's schema has no lock tables.

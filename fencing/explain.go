@@ -41,8 +41,8 @@ var sentinels = map[string]error{
 }
 
 // Explain turns the error of a caller's own statement into one of this package: ErrStale (a
-// *StaleError), ErrUnfenced, ErrOtherLock, whose text names the lock, or ErrPaused. The result wraps
-// the server's error. Explain returns any other error, and nil, unchanged.
+// *StaleError), ErrUnfenced, ErrOtherLock, whose text names the lock, or ErrPaused. The result
+// wraps the server's error. Explain returns any other error, and nil, unchanged.
 //
 // For a driver other than pgx, Explain reads the SQLSTATE by a method SQLState() string. The facts
 // of the error, such as its tokens, are then zero.

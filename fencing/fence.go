@@ -12,11 +12,11 @@ import (
 )
 
 // Token is the fencing token of a grant. The tokens of a name grow strictly in the order of its
-// grants, through restarts, pruning and failovers. No two grants share a token, whatever their
-// names. Tokens have gaps, so they do not count grants. They begin at 1.
+// grants, through restarts, pruning and failovers. No two grants share a token, even those of
+// different names. Tokens begin at 1 and have gaps, so they do not count grants.
 type Token int64
 
-// Fence names one grant of one lock. Writers are checked against it. It may be passed to another
+// Fence names one grant of one lock, against which writers are checked. It may be passed to another
 // process that works on the same database; see ParseFence.
 type Fence struct {
 	Schema string // of the lock tables; empty means "pglock"
@@ -24,7 +24,8 @@ type Fence struct {
 	Token  Token  // of the grant
 }
 
-// String returns the fence as name@token, for people. MarshalText includes the schema.
+// String returns the fence as name@token, for messages and logs, while MarshalText includes the
+// schema.
 func (f Fence) String() string { return fmt.Sprintf("%s@%d", f.Name, f.Token) }
 
 // schemaName returns the schema, the default one if Schema is empty.
@@ -53,8 +54,8 @@ func checkGrant(name string, token Token) error {
 }
 
 // MarshalText returns the fence as name@token, for instance "account:1@33". If the schema is not
-// "pglock", it returns name@token+schema with the schema percent-encoded. ParseFence reads both. If
-// no grant can have the fence, the error wraps ErrInvalidFence.
+// "pglock", it returns name@token+schema with the schema percent-encoded, and ParseFence reads
+// both. If no grant can have the fence, the error wraps ErrInvalidFence.
 func (f Fence) MarshalText() ([]byte, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (f Fence) MarshalText() ([]byte, error) {
 	return []byte(text), nil
 }
 
-// UnmarshalText parses the text as ParseFence does. An error leaves f unchanged.
+// UnmarshalText parses the text as ParseFence does, and leaves f unchanged on an error.
 func (f *Fence) UnmarshalText(text []byte) error {
 	parsed, err := ParseFence(string(text))
 	if err != nil {

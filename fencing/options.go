@@ -5,13 +5,13 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// Option configures Protect. A SchemaOption is an Option too.
+// Option configures Protect, as a SchemaOption also does.
 type Option interface{ apply(*protection) error }
 
 // SchemaOption sets the schema of the lock tables.
 type SchemaOption string
 
-// WithSchema sets the schema of the lock tables. Default "pglock".
+// WithSchema sets the schema of the lock tables, which by default is "pglock".
 func WithSchema(name string) SchemaOption { return SchemaOption(name) }
 
 func (o SchemaOption) apply(p *protection) error {
@@ -32,7 +32,7 @@ type optionFunc func(*protection) error
 func (f optionFunc) apply(p *protection) error { return f(p) }
 
 // WithColumn sets the name of the token column, 1 to 63 bytes. Protect adds the column, a bigint,
-// if it is missing. Default "fence_token".
+// if it is missing. The default is "fence_token".
 func WithColumn(name string) Option {
 	return optionFunc(func(p *protection) error {
 		p.column = name

@@ -13,9 +13,9 @@ const (
 	unprotectSQL = "SELECT pglock.unprotect(to_regclass($1::text))"
 )
 
-// Protect makes the server refuse writes to a table that come without a grant, or with an older
-// grant than the one that wrote the row. This applies to all SQL, also to that of an ORM or a
-// person, until Unprotect. Write the table's name as in SQL: accounts, shop.accounts, "Odd Name".
+// Protect makes the server refuse writes to a table without a grant, or with an older grant than
+// the one that wrote the row. This applies to all SQL, also to that of an ORM or a person, until
+// Unprotect. Write the table's name as in SQL: accounts, shop.accounts, "Odd Name".
 // pgx.Identifier.Sanitize quotes it.
 //
 // Protect adds triggers, and a token column if it is missing. Only the triggers write the column: a
