@@ -13,16 +13,16 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Acquire locks the key in a session of its own, for work that is not one transaction and may
-// take long. It waits until ctx is done or the time set by WithTimeout has passed.
+// Acquire locks the key in a separate session, for work that is not one transaction and may take
+// long. It waits until ctx is done or the time set by WithTimeout has passed.
 //
-// On success the lock is held until Release, or until the session's connection ends, and then
-// its Context is done. ctx does not bound the holding. The connection is removed from the pool, which
+// On success the lock is held until Release, or until the session's connection ends, and then its
+// Context is done. ctx does not bound the holding. The connection is removed from the pool, which
 // opens another when it needs one; Release closes it.
 //
-// On failure nothing is held. The error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the
-// wait ended: with ErrTimeout, ErrPoolExhausted, or ctx's error and cause. It is ErrPooled behind
-// a pooler in transaction mode, ErrInvalidOption, or the server's.
+// On failure nothing is held, and the error is a *NotAcquiredError (errors.Is ErrNotAcquired) if
+// the wait ended: with ErrTimeout, ErrPoolExhausted, or ctx's error and cause. It is ErrPooled
+// behind a pooler in transaction mode, ErrInvalidOption, or the server's.
 //
 // Acquire polls with pauses of up to 375 ms, uses a connection only for an attempt, and holds no
 // snapshot meanwhile. Of the goroutines that want the same key from the same pool, one polls and
@@ -98,8 +98,8 @@ func (c *call) poll(ctx context.Context, pool *pgxpool.Pool, leave func()) (*Ses
 	}
 }
 
-// attempt tries the lock once. It returns errBusy, and returns the connection to the pool, if
-// another session holds the lock. A connection that may hold the lock unnoticed is closed.
+// attempt tries the lock once. If another session holds the lock, it returns errBusy, and the
+// connection to the pool. A connection that may hold the lock unnoticed is closed.
 func (c *call) attempt(ctx context.Context, pool *pgxpool.Pool, leave func()) (*Session, error) {
 	conn, err := c.connFrom(ctx, pool)
 	if err != nil {
@@ -129,8 +129,8 @@ func (c *call) attempt(ctx context.Context, pool *pgxpool.Pool, leave func()) (*
 
 const unlockAll = "SELECT pg_advisory_unlock_all()"
 
-// try tries the lock. It first unlocks keys that an earlier user of the pooled connection left
-// locked: the server grants a session again what the session holds already.
+// try tries the lock, after it has unlocked keys that an earlier user of the pooled connection left
+// locked, because the server grants a session again what the session holds already.
 func (c *call) try(ctx context.Context, conn *pgx.Conn) (held bool, err error) {
 	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) error {
 		batch := &pgx.Batch{}

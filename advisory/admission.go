@@ -28,8 +28,8 @@ type places struct {
 
 func newAdmission() *admission { return &admission{open: map[admissionKey]*places{}} }
 
-// enter waits until fewer than width goroutines are admitted for the call's first key, or until
-// the call's wait ends. The caller must call leave.
+// enter waits until fewer than width goroutines are admitted for the call's first key, or until the
+// call's wait ends. The caller must call leave when it has finished.
 func (c *call) enter(ctx context.Context, a *admission, db any, width int) (leave func(), err error) {
 	at := admissionKey{db, c.keys[0]}
 	a.mu.Lock()

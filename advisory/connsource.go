@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// connOf returns a connection for one transaction of Do: of a pool, of a *sql.DB, or db itself. The
-// caller must call release.
+// connOf returns a connection for one transaction of Do, which is of a pool, of a *sql.DB, or db
+// itself, and which the caller must return by release.
 func (c *call) connOf(ctx context.Context, db any) (conn DB, release func(), err error) {
 	switch db := db.(type) {
 	case *pgxpool.Pool:

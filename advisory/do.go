@@ -87,7 +87,7 @@ type doCall struct {
 	exposed bool // the session may hold a lock that outlives the transaction
 }
 
-// run runs transactions until one succeeds or fails for good.
+// run runs transactions until one succeeds or fails permanently.
 func (d *doCall) run(ctx context.Context) error {
 	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 	for failed := 0; ; failed++ {
@@ -141,7 +141,7 @@ func (d *doCall) callAndCommit(ctx context.Context, tx pgx.Tx) (err error) {
 	return commit(ctx, tx)
 }
 
-// commit commits the transaction. Its error says whether the transaction was rolled back or may
+// commit commits the transaction, and its error says whether the transaction was rolled back or may
 // be committed.
 func commit(ctx context.Context, tx pgx.Tx) error {
 	if conn := pgtx.Conn(tx); conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {

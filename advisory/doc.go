@@ -1,5 +1,5 @@
 // Package advisory provides PostgreSQL's advisory locks: in a transaction, for work that is one
-// transaction, and in a session of their own, for other work.
+// transaction, and in a separate session, for other work.
 //
 //	           one transaction?
 //	          yes ╱        ╲ no
@@ -7,7 +7,8 @@
 //	                            no ╱            ╲ yes
 //	                         [Acquire]      package pglock: leases
 //
-// No table is needed. A [Key] is a 64-bit hash of a name, or a number that other programs use.
+// The locks need no table, because a [Key] is a 64-bit hash of a name, or a number that other
+// programs use.
 //
 // # Guarantees
 //
@@ -35,10 +36,10 @@
 // detects no deadlock among them.
 //
 // Readers and writers lock in transactions on both sides ([LockShared], [Lock]): the server queues
-// them, so that a writer that waits stops new readers. Session locks are exclusive. An Acquire
-// beside LockShared transactions that overlap is not granted the lock before there is a moment
-// without readers, which may never come. If the work of readers and writers is longer than a
-// transaction, use the readers–writer lock of package pglock, whose queue is fair.
+// them, so that a writer that waits stops new readers. Session locks are exclusive, so an Acquire
+// beside overlapping LockShared transactions is granted the lock only at a moment without readers,
+// which may never come. If the work of readers and writers is longer than a transaction, use the
+// readers–writer lock of package pglock, whose queue is fair.
 //
 // # A wait in a transaction
 //

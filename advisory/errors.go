@@ -14,13 +14,13 @@ var (
 	ErrNotAcquired = errs.ErrNotAcquired
 
 	// ErrTimeout: the time set by WithTimeout has passed, or the transaction's own lock_timeout.
-	// It comes with ErrNotAcquired.
+	// The error also wraps ErrNotAcquired.
 	ErrTimeout = errs.ErrTimeout
 
-	// ErrDeadlock: the server broke a cycle of waiting transactions by refusing this lock
-	// (SQLSTATE 40P01). It comes with ErrNotAcquired. The transaction still holds its other
-	// locks: roll it back and run it again, as Do with WithRetry does. To avoid cycles, lock keys
-	// in the same order everywhere, as LockAll does.
+	// ErrDeadlock: the server broke a cycle of waiting transactions by refusing this lock (SQLSTATE
+	// 40P01). The error also wraps ErrNotAcquired. The transaction still holds its other locks:
+	// roll it back and run it again, as Do with WithRetry does. To avoid cycles, lock keys in the
+	// same order everywhere, as LockAll does.
 	ErrDeadlock = errs.ErrDeadlock
 
 	// ErrTx: the transaction is nil, committed, rolled back, or aborted by an earlier error.
@@ -33,7 +33,7 @@ var (
 	// ErrPoolExhausted: no connection of the pool became free in time.
 	ErrPoolExhausted = errs.ErrPoolExhausted
 
-	// ErrDriver: the *sql.DB of DoDB does not run on pgx's stdlib driver. Nothing was done.
+	// ErrDriver: the *sql.DB of DoDB does not run on pgx's stdlib driver, so nothing was done.
 	ErrDriver = errs.ErrDriver
 
 	// ErrPooled: a pooler in transaction mode shares the server's sessions among its clients, so
@@ -51,7 +51,7 @@ var (
 	ErrInvalidOption = errs.ErrInvalidOption
 )
 
-// errBusy: another session holds the lock. It never leaves this package.
+// errBusy: another session holds the lock. The exported functions never return it.
 var errBusy = errors.New("advisory: busy")
 
 // errNotHeld: the server reports that the session does not hold a lock that it should hold.

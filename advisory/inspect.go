@@ -32,7 +32,7 @@ type Usage struct {
 	WaitsFor       []uint32      // the blocking processes, 0 for a prepared transaction
 }
 
-// session describes the session for people.
+// session returns a description of the session for an error text.
 func (u *Usage) session() string {
 	who := fmt.Sprintf("process %d", u.PID)
 	if u.Prepared != "" {
@@ -47,9 +47,9 @@ func (u *Usage) session() string {
 	return who
 }
 
-// Inspect lists the sessions that hold the advisory locks of this database or wait for them. It
-// is meant for people and tools: the list may be out of date when it is returned. The holders of
-// a key come before its waiters, and the waiters are in the order of the server's queue. Acquire
+// Inspect lists the sessions that hold the advisory locks of this database or wait for them. It is
+// meant for diagnosis, because the list may be out of date when it is returned. The holders of a
+// key come before its waiters, and the waiters are in the order of the server's queue. Acquire
 // polls, so it appears only as a holder. Locks that other programs acquire with pg_advisory_lock
 // are listed too, except those of two numbers.
 //
@@ -71,8 +71,8 @@ func Inspect(ctx context.Context, db DB) (all []Usage, err error) {
 // holderTimeout bounds the query that names the holder.
 const holderTimeout = 500 * time.Millisecond
 
-// nameHolder completes err, the error of begin, with a holder of the lock if the wait has timed out. The
-// connection is the call's, which waits for no other then.
+// nameHolder completes err, the error of begin, with a holder of the lock if the wait has timed
+// out. The connection is the call's, which waits for no other then.
 func (d *doCall) nameHolder(ctx context.Context, db DB, err error) error {
 	var refused *NotAcquiredError
 	conn := pgtx.Conn(db)

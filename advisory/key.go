@@ -13,8 +13,8 @@ import (
 // programs of different versions must agree on the key of a name.
 const domain = "pglock.advisory.v1"
 
-// Key identifies an advisory lock by a 64-bit number. Keys are comparable. The zero Key is the
-// number 0.
+// Key identifies an advisory lock by a 64-bit number, which is 0 for the zero Key. Keys can be
+// compared with ==.
 type Key struct {
 	id      int64
 	invalid string // why it can't be locked; usually empty
@@ -49,7 +49,7 @@ func NewKey(namespace, name string) Key {
 // KeyFromInt64 returns the key that pg_advisory_lock(id) locks.
 func KeyFromInt64(id int64) Key { return Key{id: id} }
 
-// Int64 returns the number.
+// Int64 returns the number that identifies the lock.
 func (k Key) Int64() int64 { return k.id }
 
 // PgLocks returns the columns classid, objid and objsubid of the key in pg_locks, whose locktype
@@ -66,8 +66,9 @@ func (k Key) String() string {
 	return fmt.Sprintf("(%d)", k.id)
 }
 
-// remembered has the last names that NewKey was called with, for people. A key can't carry its
-// name: keys of the same number must be equal. Each name has one place, and shares it with others.
+// remembered has the last names that NewKey was called with, for messages. A key can't carry its
+// name, because keys of the same number must be equal. Each name has one place, which it shares
+// with others.
 var remembered [1 << 12]atomic.Pointer[rememberedName]
 
 type rememberedName struct {

@@ -33,10 +33,10 @@ type Tx interface {
 // succeeds at once.
 //
 // On failure the lock is not held, and tx and its lock_timeout are unchanged, so that tx remains
-// usable (unless the connection broke, or ctx was canceled and tx has no method Conn: see Tx).
-// The error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the wait ended: with ErrTimeout,
-// ErrDeadlock, or ctx's error and cause. ErrTx and ErrInvalidOption mean that
-// nothing was attempted. Other errors are the server's.
+// usable (unless the connection broke, or ctx was canceled and tx has no method Conn: see Tx). The
+// error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the wait ended: with ErrTimeout,
+// ErrDeadlock, or ctx's error and cause. ErrTx and ErrInvalidOption mean that nothing was
+// attempted, and other errors are the server's.
 //
 // Lock takes one round trip; with the simple protocol, two. Read what the lock protects after
 // Lock, not before. At READ COMMITTED every later statement sees what the last holder has
@@ -52,10 +52,10 @@ func LockShared(ctx context.Context, tx Tx, key Key, opts ...LockOption) error {
 	return lock(ctx, tx, []Key{key}, true, opts)
 }
 
-// LockAll acquires exclusive locks on all keys, or on none, in one statement. It locks them in
-// the same order everywhere, whatever the order of keys, so that calls do not deadlock with each
-// other. A key that is given twice is locked once. Without keys it returns nil. WithTimeout bounds
-// the wait for all keys together. Otherwise LockAll is like Lock.
+// LockAll acquires exclusive locks on all keys, or on none, in one statement. It locks them in one
+// order that does not depend on that of keys, so that calls do not deadlock with each other. A key
+// that is given twice is locked once, and without keys LockAll returns nil. WithTimeout bounds the
+// wait for all keys together. Otherwise LockAll is like Lock.
 func LockAll(ctx context.Context, tx Tx, keys []Key, opts ...LockOption) error {
 	return lock(ctx, tx, keys, false, opts)
 }
@@ -101,8 +101,8 @@ func newTxCall(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockO
 	return c, checkEngine(pgtx.Conn(tx))
 }
 
-// checkEngine returns an error if conn, which may be nil, leads to a server whose advisory locks lock
-// nothing: pglock.ErrSchema.
+// checkEngine returns an error if conn, which may be nil, leads to a server whose advisory locks
+// lock nothing: pglock.ErrSchema.
 func checkEngine(conn *pgx.Conn) error {
 	if conn == nil {
 		return nil

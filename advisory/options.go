@@ -16,13 +16,13 @@ type LockOption interface {
 	forLock()
 }
 
-// DoOption configures Do. Every LockOption is one.
+// DoOption configures Do, as every LockOption also does.
 type DoOption interface {
 	apply(*config) error
 	forDo()
 }
 
-// SessionOption configures Acquire and TryAcquire. Every LockOption is one.
+// SessionOption configures Acquire and TryAcquire, as every LockOption also does.
 type SessionOption interface {
 	apply(*config) error
 	forSession()
@@ -38,8 +38,8 @@ type config struct {
 	retries   int
 }
 
-// option is an option of each call. The types that the functions below return leave each call those that
-// apply to it.
+// option is an option of any call. The exported types that the functions below return restrict it
+// to the calls that accept it.
 type option func(*config) error
 
 func (o option) apply(c *config) error { return o(c) }
@@ -59,7 +59,7 @@ func WithTimeout(d time.Duration) LockOption {
 }
 
 // WithPoolWait bounds the wait of Do and Acquire for a connection of the pool. When the time has
-// passed, the call fails with ErrPoolExhausted. Default: 10 s.
+// passed, 10 s by default, the call fails with ErrPoolExhausted.
 func WithPoolWait(d time.Duration) interface {
 	DoOption
 	SessionOption
@@ -70,9 +70,9 @@ func WithPoolWait(d time.Duration) interface {
 	})
 }
 
-// WithIsolation sets the transaction's isolation level. At every level the function sees what
-// the lock's previous holder has committed, since the snapshot is taken once the lock is held.
-// Default: the server's default.
+// WithIsolation sets the transaction's isolation level in place of the server's default. At every
+// level the function sees what the lock's previous holder has committed, since the snapshot is
+// taken once the lock is held.
 func WithIsolation(level pgx.TxIsoLevel) DoOption {
 	return option(func(c *config) error {
 		c.isolation = level
@@ -82,14 +82,14 @@ func WithIsolation(level pgx.TxIsoLevel) DoOption {
 }
 
 // WithKeys locks these keys too, in one statement and in the same order everywhere, so that
-// transactions that lock several keys do not deadlock with each other. Default: none.
+// transactions that lock several keys do not deadlock with each other.
 func WithKeys(keys ...Key) DoOption {
 	return option(func(c *config) error { c.moreKeys = append(c.moreKeys, keys...); return nil })
 }
 
 // WithRetry runs the whole transaction again, up to n times, if the server refuses it with a
 // serialization failure or a deadlock (SQLSTATE 40001 and 40P01). The function runs again too, so
-// it must do nothing outside the transaction that can't be repeated. Default: 0.
+// it must do nothing outside the transaction that can't be repeated. By default n is 0.
 func WithRetry(n int) DoOption {
 	return option(func(c *config) error {
 		c.retries = n
@@ -97,9 +97,9 @@ func WithRetry(n int) DoOption {
 	})
 }
 
-// WithKeepAliveTimeout sets how long the server may be silent before the lock counts as lost,
-// 100 ms at least. The session probes the server every quarter of d, and waits half of d for the
-// answer. A closed connection is noticed at once. Default: 1 s.
+// WithKeepAliveTimeout sets how long the server may be silent before the lock counts as lost, at
+// least 100 ms and by default 1 s. The session probes the server every quarter of d, and waits half
+// of d for the answer. A closed connection is noticed at once.
 func WithKeepAliveTimeout(d time.Duration) SessionOption {
 	return option(func(c *config) error {
 		c.keepAlive = d

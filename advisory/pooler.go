@@ -15,10 +15,10 @@ import (
 const poolerProbes = 20
 
 // EnsureDirect returns an error that wraps ErrPooled if conn reaches the server through a pooler
-// that lends sessions for one transaction at a time. A session lock would stay behind in a
-// session that serves others. Acquire checks this by itself; EnsureDirect is for programs that
-// lock on a connection of their own. It may open a second connection for a moment. ctx bounds the
-// call, and conn survives the end of ctx unless the server is silent.
+// that lends sessions for one transaction at a time. A session lock would stay behind in a session
+// that serves others. Acquire checks this by itself; EnsureDirect is for programs that lock on
+// their own connection. It may open a second connection for a moment. ctx bounds the call, and conn
+// survives the end of ctx unless the server is silent.
 func EnsureDirect(ctx context.Context, conn *pgx.Conn) error {
 	_, err := directBackendPID(ctx, conn)
 	return err
@@ -49,8 +49,8 @@ func directBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err erro
 // refusePooler returns ErrPooled if a pooler lends the server's sessions to the connection for a
 // transaction at a time. pid is the process that serves the connection now.
 //
-// When a connection is made, the server reports its process. A pooler reports numbers of its own,
-// so if the two numbers agree there is no pooler. If they differ, the pooler may be in session
+// When a connection is made, the server reports its process. A pooler reports numbers that it makes
+// up, so if the two numbers agree there is no pooler. If they differ, the pooler may be in session
 // mode, where each connection has a process that no other has. So this connection and a second one
 // are queried in turn. One query is not enough: with other clients at work, a connection may get
 // the same session by chance. Each is queried twice in a row, since a pooler that rotates its
@@ -72,8 +72,8 @@ func refusePooler(ctx context.Context, conn *pgx.Conn, pid uint32) error {
 	return errs.Errorf("advisory: detecting a pooler in transaction mode: %w", err)
 }
 
-// sharesSessions reports whether the process of conn has changed from pid, is also that of a
-// second connection, or the second connection's process has changed.
+// sharesSessions reports whether a pooler shares the server's sessions between connections: conn's
+// backend PID is no longer pid, or a second connection has the same PID, or that one's PID changes.
 func sharesSessions(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
 	second, err := pgx.ConnectConfig(ctx, conn.Config())
 	if err != nil {

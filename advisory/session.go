@@ -12,14 +12,14 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Session is a lock that a server session holds, on a connection of its own. It is safe for
+// Session is a lock that a server session holds, on a separate connection. It is safe for
 // concurrent use, and its accessors never wait for the network.
 //
 //	held ──Release──▶ released
 //	  │
 //	  └──connection or server silent or gone──▶ lost
 //
-// Both ends are final. In both the Context is done and the connection is closed.
+// Both ends are final, and in both the Context is done and the connection is closed.
 type Session struct {
 	key   Key
 	pid   uint32
@@ -55,8 +55,8 @@ func newSession(ctx context.Context, key Key, conn *pgx.Conn, pid uint32, keepAl
 // ErrReleased or ErrLost. It has the values of the context that was passed to Acquire.
 //
 // Unlike a lease's context, it may be done later than the next grant: a server that ends the
-// session releases the lock at once, before the holder learns of it. If holders must never
-// overlap, use a lease and its token.
+// session releases the lock at once, before the holder notices. If holders must never overlap, use
+// a lease and its token.
 func (s *Session) Context() context.Context { return s.ctx }
 
 // Err returns nil while the lock is held. Afterwards it returns an error that wraps ErrReleased, or
@@ -84,7 +84,7 @@ func (s *Session) Release(ctx context.Context) error {
 	}
 }
 
-// runRelease releases the lock, once.
+// runRelease releases the lock, and is called once.
 func (s *Session) runRelease(ctx context.Context) {
 	defer close(s.releaseDone)
 	// First, since the lock may be granted to others after it. No effect if the lock was lost.
