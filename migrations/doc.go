@@ -14,7 +14,7 @@
 //	       │
 //	golang-migrate: mark dirty, run the file in one transaction, mark clean
 //
-// A transaction of its own holds the lock, so the lock ends with its connection. Waiters poll, so a
+// A separate transaction holds the lock, so the lock ends with its connection. Waiters poll, so a
 // process that stops waiting leaves nothing behind.
 //
 // # Failures
@@ -27,18 +27,18 @@
 // a change by hand, [Up] names those that are missing or differ, and changes nothing. More objects
 // do no harm.
 //
-// If the record of the version is empty, as after a tool has truncated all tables, the functions of
-// the schema tell it.
+// If the record of the version is empty, as after a tool has truncated all tables, the version is
+// derived from the functions of the schema.
 //
 // # Upgrade and roll back
 //
 // Replicas of two releases can work beside each other on the tables of the newer one, because a
-// migration only adds to what older programs use. What they use is removed by a later release at the
-// earliest, whose migration then raises the number that the function pglock_oldest_client of the schema
-// returns. A program that knows an older version than that number gets [ErrNewer] from [Up] and from
-// pglock.Open, and leaves the tables as they are; any other one works. So a release is rolled back by
-// deploying the previous program, without touching the tables. A newer program on older tables gets
-// pglock.ErrSchema until [Up] has run.
+// migration only adds to what older programs use. Only a later release may remove what they use,
+// and its migration then raises the number that the function pglock_oldest_client of the schema
+// returns. A program that knows an older version than that number gets [ErrNewer] from [Up] and
+// from pglock.Open, and leaves the tables as they are; any other one works. So a release is rolled
+// back by deploying the previous program, without touching the tables. A newer program on older
+// tables gets pglock.ErrSchema until [Up] has run.
 //
 // # Roles
 //
@@ -50,9 +50,9 @@
 // by the owner takes functions away from PUBLIC that a restore without roles has left open.
 //
 // A separate role may own the tables, so that services can't change them. It runs `pglock migrate
-// up --grant-user SERVICE`, or calls [Up] with [WithUser]. [WithReader], [WithWriter] and [WithOwner] grant
-// less: what it takes to look at locks, what a writer of guarded tables needs, and what the owner of
-// protected tables needs (see package fencing).
+// up --grant-user SERVICE`, or calls [Up] with [WithUser]. [WithReader], [WithWriter] and
+// [WithOwner] grant less: what it takes to look at locks, what a writer of guarded tables needs,
+// and what the owner of protected tables needs (see package fencing).
 //
 // # A service's own migrations
 //

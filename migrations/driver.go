@@ -12,10 +12,10 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// driver applies migrations for golang-migrate, and records them in the same table as its own driver.
-// That one waits without end for an advisory lock whose key any role can compute, replaces the version
-// by TRUNCATE, which needs the lock that withLock holds, and resolves names by the connection's
-// search_path, where strangers may have created functions.
+// driver applies migrations for golang-migrate, and records them in the same table as its own
+// driver. That one waits without end for an advisory lock whose key any role can compute, replaces
+// the version by TRUNCATE, which needs the lock that withLock holds, and resolves names by the
+// connection's search_path, where strangers may have created functions.
 type driver struct {
 	ctx  context.Context //nolint:containedctx // golang-migrate's methods take none; without its end, because a migration that has begun is not canceled
 	conn *pgxpool.Conn
@@ -32,8 +32,8 @@ func newDriver(ctx context.Context, own *pgxpool.Pool, cfg config) (*driver, err
 	return &driver{context.WithoutCancel(ctx), conn, path, cfg}, nil
 }
 
-// Run applies one file in one transaction: the server makes one of all statements of a simple query.
-// The search_path is local to it, so the connection keeps its own, also behind a pooler.
+// Run applies one file in one transaction: the server makes one of all statements of a simple
+// query. The search_path is local to it, so the connection keeps its own, also behind a pooler.
 func (d *driver) Run(migration io.Reader) error {
 	sql, err := io.ReadAll(migration)
 	if err != nil {

@@ -17,9 +17,9 @@ var (
 	// ErrDirty: a migration did not finish. The *DirtyError around it says how to continue.
 	ErrDirty = errors.New("migrations: dirty version")
 
-	// ErrUntrusted: another role owns the schema, may create objects in it, or has left some in
-	// it. Migrations would run that role's code with the rights of this one, so nothing was changed.
-	// Members of this role and superusers are trusted. The error names the remedy.
+	// ErrUntrusted: another role owns the schema, may create objects in it, or has left some in it.
+	// Migrations would run that role's code with the rights of this one, so nothing was changed.
+	// Members of this role and superusers are trusted, and the error names the remedy.
 	ErrUntrusted = errors.New("migrations: untrusted schema")
 	// ErrNoVersion: this module has no migration of that number.
 	ErrNoVersion = errors.New("migrations: no such version")
@@ -27,13 +27,13 @@ var (
 	// ErrNewer: a later version of this module has migrated the tables.
 	ErrNewer = schema.ErrNewer
 
-	// ErrInvalidOption: an option is invalid. The error names the rule.
+	// ErrInvalidOption: an option is invalid, and the error names the rule.
 	ErrInvalidOption = errs.ErrInvalidOption
 
 	// ErrNoRole: the role of WithUser, WithReader, WithWriter or WithOwner does not exist.
 	ErrNoRole = errors.New("migrations: no such role")
 
-	// ErrDriver: the *sql.DB of UpDB does not run on pgx's stdlib driver. Nothing was done.
+	// ErrDriver: the *sql.DB of UpDB does not run on pgx's stdlib driver, so nothing was done.
 	ErrDriver = errs.ErrDriver
 )
 

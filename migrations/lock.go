@@ -25,10 +25,10 @@ const (
 //go:embed sql/read_holder.sql
 var readHolderSQL string
 
-// withLock runs fn while a transaction holds a lock on the version table. Reading the table does not
-// conflict with it. Only a role that may change the table can acquire it, while any role can hold an
-// advisory lock for as long as it likes. It polls: a session that waits for a lock has a snapshot,
-// for which CREATE INDEX CONCURRENTLY waits, and it can outlive its caller.
+// withLock runs fn while a transaction holds a lock on the version table. Reading the table does
+// not conflict with it. Only a role that may change the table can acquire it, while any role can
+// hold an advisory lock for as long as it likes. It polls: a session that waits for a lock has a
+// snapshot, for which CREATE INDEX CONCURRENTLY waits, and it can outlive its caller.
 func withLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() error) error {
 	warned := false
 	for began := time.Now(); ; {

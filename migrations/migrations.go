@@ -31,8 +31,8 @@ var FS embed.FS
 // the version. So it does if they are newer and still serve this module, as after a release was
 // rolled back.
 //
-// With WithUser, WithReader, WithWriter or WithOwner, each call then grants the rights, which needs the lock
-// and the right to grant. WithReport reports what has changed.
+// With WithUser, WithReader, WithWriter or WithOwner, each call then grants the rights, which needs
+// the lock and the right to grant, and WithReport reports what has changed.
 //
 // ctx bounds the wait for the lock. A migration that has begun is not cancelled: each is one short
 // transaction. After five seconds of waiting, a warning in slog.Default() names the session that
@@ -48,17 +48,17 @@ func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 }
 
 // Down removes pglock's tables with everything in them, held locks included: stop their holders
-// first. It leaves the schema itself, and golang-migrate's version table in it. Without tables it
-// returns nil.
+// first. It leaves the schema itself, and golang-migrate's version table in it, and returns nil if
+// there are no tables.
 //
 // ctx bounds the wait for the lock. The errors are those of Up, and any newer tables are ErrNewer.
 func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{target: 0})
 }
 
-// Force records that the schema is at version, and clean. It runs no migration. With 0 it empties
-// the record, so the version counts that the tables tell. Use it after ErrDirty, when a person has
-// checked the tables. A version that this module does not have is ErrNoVersion.
+// Force records that the schema is at version, and clean, and runs no migration. With 0 it empties
+// the record, so the version is then derived from the tables. Use it after ErrDirty, when a person
+// has checked the tables. A version that this module does not have is ErrNoVersion.
 func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option) error {
 	if version < 0 || version > schema.Version {
 		return errs.Errorf("%w: Force: version %d: must be from 0 to %d", ErrNoVersion, version, schema.Version)
@@ -92,8 +92,8 @@ type task struct {
 }
 
 // apply lets golang-migrate apply one migration after the other until the schema is at the target.
-// golang-migrate's own Up and Down read the next file ahead, and leak the goroutine that reads it if
-// the migration before fails.
+// golang-migrate's own Up and Down read the next file ahead, and leak the goroutine that reads it
+// if the migration before fails.
 func (t task) apply(m *migrate.Migrate) error {
 	switch {
 	case t.force && t.target == 0:
@@ -219,7 +219,8 @@ func prepare(ctx context.Context, own *pgxpool.Pool, cfg config, s state) error 
 		" (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)")
 }
 
-// create runs a statement that creates something, unless another process creates it at the same time.
+// create runs a statement that creates something, unless another process creates it at the same
+// time.
 func create(ctx context.Context, own *pgxpool.Pool, cfg config, sql string) error {
 	_, err := own.Exec(ctx, sql)
 	switch pgtx.SQLState(err) {
@@ -229,7 +230,8 @@ func create(ctx context.Context, own *pgxpool.Pool, cfg config, sql string) erro
 	return cfg.explain(err)
 }
 
-// migrateSchema applies the task on a connection of own, unless an earlier call has left a dirty version.
+// migrateSchema applies the task on a connection of own, unless an earlier call has left a dirty
+// version.
 func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, t task) error {
 	before, err := readState(ctx, own, cfg)
 	switch {

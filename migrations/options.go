@@ -15,8 +15,8 @@ type config struct {
 	role   string // of this connection, once it is known
 }
 
-// WithSchema sets the schema of the tables, 1 to 63 bytes. Names are quoted, so any characters but
-// NUL will do. Default "pglock".
+// WithSchema sets the schema of the tables, 1 to 63 bytes, by default "pglock". Names are quoted,
+// so any characters but NUL will do.
 func WithSchema(name string) Option {
 	return func(c *config) error {
 		c.schema = name
@@ -25,24 +25,25 @@ func WithSchema(name string) Option {
 }
 
 // WithUser makes Up grant a role the rights to acquire locks and to write as their holder, and no
-// others. The role must exist. The option may be repeated. Default: only the owner of the tables
-// has rights.
+// others. The role must exist, and the option may be repeated. By default only the owner of the
+// tables has rights.
 func WithUser(role string) Option { return withGrant("WithUser", "grant_user", role) }
 
-// WithReader makes Up grant a role the rights to see locks, waiters, schedules and the state of idempotency
-// keys, and no others. Like WithUser.
+// WithReader is like WithUser, but grants the rights to see locks, waiters, schedules and the state
+// of idempotency keys, and no others.
 func WithReader(role string) Option { return withGrant("WithReader", "grant_reader", role) }
 
-// WithoutRole makes Up take away from a role what the other options gave it. It does not end sessions: those of
-// the role go on, and their statements fail. Like WithUser.
+// WithoutRole makes Up revoke from a role what the other options granted it. It does not end the
+// sessions of the role, but their statements fail from then on. The role must exist, and the option
+// may be repeated.
 func WithoutRole(role string) Option { return withGrant("WithoutRole", "revoke_role", role) }
 
 // WithWriter makes Up grant a role the rights to write as a holder: to check and bind the fences
-// that others give it. The role gets no right on any table. The option may be repeated.
+// that others give it. The role gets no right on any table, and the option may be repeated.
 func WithWriter(role string) Option { return withGrant("WithWriter", "grant_writer", role) }
 
 // WithOwner makes Up grant a role the rights to protect its own tables (see package fencing). The
-// role gets no right on any lock. The option may be repeated.
+// role gets no right on any lock, and the option may be repeated.
 func WithOwner(role string) Option { return withGrant("WithOwner", "grant_owner", role) }
 
 func withGrant(option, function, role string) Option {
@@ -53,8 +54,7 @@ func withGrant(option, function, role string) Option {
 }
 
 // WithReport makes Up, Down and Force call report after they have changed the version, 0 for no
-// tables. They do not call it if another process changed the version, or if nothing was to be
-// done. Default: no report.
+// tables. They do not call it if another process changed the version, or if nothing was to be done.
 func WithReport(report func(from, to int)) Option {
 	return func(c *config) error {
 		c.report = report

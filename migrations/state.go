@@ -66,9 +66,9 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 	return s, schema.Check(cfg.schema, s.version, oldest)
 }
 
-// constant returns the number that a function of the schema returns, which a migration replaces in its
-// own transaction: 0 without the function, -1 if it can't be read. It reads the text of the function
-// instead of calling it, because the schema may be a stranger's.
+// constant returns the number that a function of the schema returns, which a migration replaces in
+// its own transaction: 0 without the function, -1 if it can't be read. It reads the text of the
+// function instead of calling it, because the schema may be a stranger's.
 func constant(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, schemaName, function string,
@@ -97,8 +97,8 @@ func (s state) checkRights(cfg config) error {
 	return &PrivilegeError{Role: s.role, Right: "CREATE", On: on}
 }
 
-// checkTrust returns an error that wraps ErrUntrusted if another role could run code as this one. The
-// error names the remedy.
+// checkTrust returns an error that wraps ErrUntrusted if another role could run code as this one.
+// The error names the remedy.
 func (s state) checkTrust(cfg config) error {
 	if s.finding == (schema.Stranger{}) {
 		return nil
@@ -111,8 +111,8 @@ func (s state) checkTrust(cfg config) error {
 	return errs.Errorf("%w: schema %q %s, so a migration could run code of others as %q: %s", ErrUntrusted, cfg.schema, what, s.role, remedy)
 }
 
-// checkServer returns an error that wraps schema.ErrSchema if locks are not safe on the server. A role
-// that may not call the function learns it from pglock.Open.
+// checkServer returns an error that wraps schema.ErrSchema if locks are not safe on the server. A
+// role that may not call the function gets no error here, but from pglock.Open.
 func checkServer(ctx context.Context, own *pgxpool.Pool, cfg config) error {
 	var why *string
 	err := own.QueryRow(ctx, "SELECT "+schema.Quote(cfg.schema)+".unsafe_server()").Scan(&why)

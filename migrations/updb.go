@@ -11,20 +11,20 @@ import (
 )
 
 // UpDB is Up for a program that has a *sql.DB on pgx's stdlib driver and no pgx pool. It takes one
-// connection out of db, reads its configuration, returns it, and migrates on connections of its
-// own. The hooks of stdlib's options do not run for these: see pglock.OpenDB.
+// connection out of db, reads its configuration, returns it, and migrates on separate connections.
+// The hooks of stdlib's options do not run for these: see pglock.OpenDB.
 //
 // The errors are those of Up. The error wraps ErrDriver if db runs on another driver.
 func UpDB(ctx context.Context, db *sql.DB, opts ...Option) error {
 	if db == nil {
 		return errs.InvalidOption("migrations", "the *sql.DB is nil: pass one on pgx's stdlib driver")
 	}
-	conn, giveBack, err := pgtx.Borrow(ctx, db)
+	conn, release, err := pgtx.Borrow(ctx, db)
 	if err != nil {
 		return errs.Errorf("migrations: %w", pgtx.ExplainLogin(err))
 	}
 	config := conn.Config()
-	giveBack()
+	release()
 	pooled, err := pgxpool.ParseConfig(config.ConnString()) // pgxpool takes only what it has parsed
 	if err != nil {
 		return errs.Errorf("migrations: %w", err)
