@@ -10,7 +10,7 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// Keys of attributes.
+// The keys of the attributes, which the package's documentation describes.
 const (
 	keyName       = attribute.Key("pglock.lock.name")
 	keyGroup      = attribute.Key("pglock.group")
@@ -28,8 +28,8 @@ const (
 	keyKind       = attribute.Key("pglock.kind")
 )
 
-// errorTypes are the values of error.type, in the order in which they are looked for: a lost lease
-// whose renewals failed is lost.
+// errorTypes are the values of error.type, in the order in which they are looked for, so that a
+// lost lease whose renewals failed counts as lost.
 var errorTypes = []struct {
 	err  error
 	text string

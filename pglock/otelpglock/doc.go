@@ -4,7 +4,7 @@
 //	...
 //	client, err := pglock.Open(ctx, pool, pglock.WithObserver(observer))
 //
-// It is a module of its own, so that OpenTelemetry reaches only programs that use it.
+// It is a separate module, so that only programs that use it depend on OpenTelemetry.
 //
 // # Metrics
 //
@@ -34,20 +34,21 @@
 // pglock.acquire.ahead has the number of waiters ahead of each call that had to wait.
 // pglock.renewal.remaining has the part of the TTL that remained at each renewal: about 0.67 is
 // usual, and a lease is in danger as it approaches 0. pglock.acquire.attempts counts the statements
-// that calls needed. pglock.lease.active counts the leases of this process. A lease that Close could
-// not release stays in it.
+// that calls needed. pglock.lease.active counts the leases of this process, and keeps one that
+// Close could not release.
 //
 // pglock.results counts what is built on locks: see [observe.Kind]. Its subject is pglock.lock.name
 // for elections and jobs, none for the listening connection, and otherwise pglock.group. While
-// pglock.listener.active is 0, waiters poll. pglock.tick.next is when the next tick of a job is due, in
-// seconds since 1970, or 0 if none is, and pglock.tick.last_success when this process last did one.
+// pglock.listener.active is 0, waiters poll. pglock.tick.next is when the next tick of a job is
+// due, in seconds since 1970, or 0 if none is, and pglock.tick.last_success when this process last
+// did one.
 //
-// Counters for alerts start at 0, since the increase of a series that begins with 1 is not seen: those
-// of a group when its first acquire ends (without [WithGroup] in [New]), and those of an election or a
-// job when it is announced. So does pglock.listener.active. The directory docs/monitoring has a dashboard
-// and alerts for Prometheus.
+// Counters for alerts start at 0, since the increase of a series that begins with 1 is not seen:
+// those of a group when its first acquire ends (without [WithGroup] in [New]), and those of an
+// election or a job when it is announced. The value of pglock.listener.active starts at 0 as well.
+// The directory docs/monitoring has a dashboard and alerts for Prometheus.
 //
-// The values of the attributes:
+// The attributes have the following values:
 //
 //	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed, and those of results
 //	pglock.kind         guard, tx, term, tick, once, listener, and those of the program
@@ -56,22 +57,23 @@
 //	pglock.operation    acquire, release, renew
 //	error.type          timeout, canceled, closed, unavailable, lost, privilege, schema, _OTHER
 //
-// error.type follows the semantic conventions: it is missing if nothing failed. A lock that is held
-// is not a failure for a call that does not wait, and has the outcome busy.
+// error.type follows the semantic conventions, so it is missing if nothing failed. A lock that is
+// held is not a failure for a call that does not wait, and has the outcome busy.
 //
 // # Groups
 //
-// Lock names are often as many as the rows that they protect, so they are no attributes of metrics,
-// except those of elections and jobs, which are few. By default the only group is "default". [WithGroup] sets a function that maps names to groups.
+// A program may have as many lock names as rows that they protect, so names are no attributes of
+// metrics, except those of elections and jobs, which are few. By default the only group is
+// "default". [WithGroup] sets a function that maps names to groups.
 //
 // # Traces
 //
 // Each Acquire and TryAcquire is one span, "pglock acquire", in the trace of its context. Its
 // attributes are pglock.lock.name, pglock.group, pglock.outcome, pglock.attempts, pglock.token,
 // pglock.holder, pglock.queued, pglock.ahead, pglock.handed_off and error.type. Its status is Error
-// with each error.type. pglock.blocker is the token of the grant that the call waited for, which is the
-// pglock.token of another span, in this process or in another one.
+// with each error.type. pglock.blocker is the token of the grant that the call waited for, which is
+// the pglock.token of another span, in this process or in another one.
 //
-// The statements that a client sends are not children of the span: several calls share a statement.
-// See docs/reference/protocol.md for what a query tracer of the pool sees.
+// The statements that a client sends are not children of the span, because several calls share a
+// statement. See docs/reference/protocol.md for what a query tracer of the pool sees.
 package otelpglock

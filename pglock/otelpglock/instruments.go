@@ -18,7 +18,7 @@ type instruments struct {
 	acquireWaiting, leaseActive, leaderActive, listenerActive metric.Int64UpDownCounter
 }
 
-// Boundaries of histograms. Durations are in seconds.
+// The boundaries of the histograms, in seconds for those of durations.
 var (
 	statementBounds = []float64{0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5}
 	acquireBounds   = append(statementBounds[:len(statementBounds):len(statementBounds)], 10, 30, 60, 300)

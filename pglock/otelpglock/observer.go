@@ -47,7 +47,7 @@ func New(opts ...Option) (observe.Hooks, error) {
 	}, nil
 }
 
-// inGroup returns the attribute with the group of a name, with room for others.
+// inGroup returns the attribute with the group of a name, in a slice with capacity for others.
 func (o *observer) inGroup(name string) []attribute.KeyValue {
 	return append(make([]attribute.KeyValue, 0, 4), keyGroup.String(o.group(name)))
 }
@@ -86,8 +86,7 @@ func (o *observer) acquire(ctx context.Context, e observe.AcquireEvent) {
 	}
 }
 
-// span records the span of a call, and returns a context with it. The attributes are those of the
-// metric.
+// span records the span of a call with the attributes of the metric, and returns a context with it.
 func (o *observer) span(ctx context.Context, e observe.AcquireEvent, attributes []attribute.KeyValue) context.Context {
 	ctx, span := o.tracer.Start(ctx, "pglock acquire", trace.WithTimestamp(e.Began), trace.WithAttributes(attributes...))
 	defer span.End(trace.WithTimestamp(e.Began.Add(e.Waited)))

@@ -10,7 +10,7 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// Option configures an observer.
+// Option is an option of New for the observer that it returns.
 type Option func(*config) error
 
 type config struct {
@@ -30,7 +30,7 @@ func newConfig(opts []Option) (config, error) {
 	return c, nil
 }
 
-// WithMeterProvider sets the provider of the instruments. Default: the global one.
+// WithMeterProvider sets the provider of the instruments, which by default is the global one.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(c *config) error {
 		if p == nil {
@@ -41,7 +41,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithTracerProvider sets the provider of the tracer. Default: the global one.
+// WithTracerProvider sets the provider of the tracer, which by default is the global one.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(c *config) error {
 		if p == nil {
@@ -53,10 +53,10 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 }
 
 // WithGroup sets the function that maps a lock's name to its group, such as "account" for
-// "account:17". It must be fast, safe for concurrent use, and have few results, since each metric keeps
-// a value for each of them. (By default OpenTelemetry's SDK keeps 2,000 combinations of attributes for
-// each metric, and counts all others as one, otel.metric.overflow.) Without it, all names are in the
-// group "default".
+// "account:17". It must be fast, safe for concurrent use, and have few results, since each metric
+// keeps a value for each of them. (By default OpenTelemetry's SDK keeps 2,000 combinations of
+// attributes for each metric, and counts all others as one, otel.metric.overflow.) Without it, all
+// names are in the group "default".
 func WithGroup(group func(name string) string) Option {
 	return func(c *config) error {
 		if group == nil {
@@ -67,8 +67,8 @@ func WithGroup(group func(name string) string) Option {
 	}
 }
 
-// WithoutNames keeps lock names, holders and error texts out of spans, and the names of elections and
-// jobs out of metrics, which then have their groups instead.
+// WithoutNames keeps lock names, holders and error texts out of spans, and the names of elections
+// and jobs out of metrics, which then have their groups instead.
 func WithoutNames() Option {
 	return func(c *config) error { c.hideNames = true; return nil }
 }

@@ -56,17 +56,17 @@ func (r *rows) read(from *sql.Rows, conn *pgx.Conn) error {
 	return from.Err()
 }
 
-// Close implements pgx.Rows: there is no next row after it.
+// Close implements pgx.Rows, and ends the rows even if some were not read.
 func (r *rows) Close() { r.closed = true }
 
 func (r *rows) Err() error { return r.err }
 
-// CommandTag implements pgx.Rows. The tag has only the number of rows.
+// CommandTag implements pgx.Rows with a tag that has only the number of rows.
 func (r *rows) CommandTag() pgconn.CommandTag {
 	return pgconn.NewCommandTag(strconv.Itoa(len(r.values)))
 }
 
-// FieldDescriptions implements pgx.Rows. The fields have only name, type and format.
+// FieldDescriptions implements pgx.Rows with fields that have only name, type and format.
 func (r *rows) FieldDescriptions() []pgconn.FieldDescription { return r.fields }
 
 func (r *rows) Next() bool {
@@ -78,7 +78,7 @@ func (r *rows) Next() bool {
 	return true
 }
 
-// current returns the current row.
+// current returns the current row, or an error if there is none.
 func (r *rows) current() ([][]byte, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -129,8 +129,8 @@ func (r *rows) Values() ([]any, error) {
 	return values, nil
 }
 
-// RawValues implements pgx.Rows. See the package documentation for how the bytes may differ from
-// those of the server.
+// RawValues implements pgx.Rows with bytes that may differ from those of the server, as the package
+// documentation says.
 func (r *rows) RawValues() [][]byte {
 	values, _ := r.current() // nil without one
 	return values
@@ -141,7 +141,7 @@ func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) TypeMap() *pgtype.Map { return r.types }
 
-// row implements pgx.Row.
+// row implements pgx.Row with the first one of its rows.
 type row struct{ pgx.Rows }
 
 func (r row) Scan(dest ...any) error {
@@ -155,8 +155,8 @@ func (r row) Scan(dest ...any) error {
 	return r.Rows.Scan(dest...)
 }
 
-// field describes a column. The driver reports the name of its type, or the OID of a type that is
-// not registered with pgx.
+// field describes a column, for which the driver reports the name of its type, or the OID of a type
+// that is not registered with pgx.
 func field(m *pgtype.Map, c *sql.ColumnType) pgconn.FieldDescription {
 	f := pgconn.FieldDescription{Name: c.Name(), Format: pgtype.TextFormatCode}
 	name := c.DatabaseTypeName()
@@ -173,8 +173,8 @@ func field(m *pgtype.Map, c *sql.ColumnType) pgconn.FieldDescription {
 	return f
 }
 
-// decodedByDriver lists the types that the driver returns as Go values. It returns the others as
-// text.
+// decodedByDriver lists the types that the driver returns as Go values, while it returns the others
+// as text.
 var decodedByDriver = map[uint32]bool{
 	pgtype.BoolOID: true, pgtype.ByteaOID: true,
 	pgtype.Int2OID: true, pgtype.Int4OID: true, pgtype.Int8OID: true,
@@ -183,7 +183,7 @@ var decodedByDriver = map[uint32]bool{
 	pgtype.DateOID: true, pgtype.TimestampOID: true, pgtype.TimestamptzOID: true,
 }
 
-// wire encodes the driver's value in the field's format. NULL is nil.
+// wire encodes the driver's value in the field's format, in which nil stands for NULL.
 func wire(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
 	binary := f.Format == pgtype.BinaryFormatCode
 	switch text := v.(type) {

@@ -27,14 +27,14 @@ type SQLTx interface {
 	Rollback() error
 }
 
-// Tx is a transaction of database/sql with the methods of a pgx transaction. It is for one
-// goroutine at a time.
+// Tx is a transaction of database/sql with the methods of a pgx transaction, for one goroutine at a
+// time.
 type Tx struct {
 	tx   SQLTx                    // nil if Wrap was given nil
 	conn atomic.Pointer[pgx.Conn] // known once a statement was sent
 }
 
-// Wrap returns tx with pgx's methods. It sends nothing, and there is nothing to close. Calls of
+// Wrap returns tx with pgx's methods. It sends nothing, the result need not be closed, and calls of
 // the Tx and of tx itself may alternate. If tx is nil, every method returns pgx.ErrTxClosed.
 func Wrap(tx SQLTx) *Tx {
 	if pgtx.IsNil(tx) {
@@ -43,8 +43,8 @@ func Wrap(tx SQLTx) *Tx {
 	return &Tx{tx: tx}
 }
 
-// Exec runs a statement. The tag has only the number of rows. If ctx ends during the statement,
-// the statement is canceled and the transaction is aborted, as after any failed statement; it can
+// Exec runs a statement, and returns a tag with only the number of rows. If ctx ends meanwhile, the
+// statement is canceled and the transaction is aborted, as after any failed statement, but it can
 // be rolled back to a savepoint.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
 	var tag pgconn.CommandTag
@@ -60,8 +60,8 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (pgconn.Comman
 	return tag, err
 }
 
-// Query runs a statement and reads all its rows into memory. ctx is as for Exec. The error is
-// also in the rows, which are never nil.
+// Query runs a statement and reads all its rows into memory. It treats ctx as Exec does, and the
+// rows, which are never nil, have the error too.
 func (t *Tx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	r := &rows{at: -1}
 	err := t.run(ctx, args, func(ctx context.Context, args []any) error {
@@ -84,7 +84,7 @@ func (t *Tx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	return row{found}
 }
 
-// Commit commits the transaction. It ignores its context.
+// Commit commits the transaction, and ignores its context.
 func (t *Tx) Commit(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil
@@ -92,7 +92,7 @@ func (t *Tx) Commit(context.Context) error {
 	return translated(t.tx.Commit())
 }
 
-// Rollback rolls the transaction back. It ignores its context.
+// Rollback rolls the transaction back, and ignores its context.
 func (t *Tx) Rollback(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil
@@ -127,7 +127,8 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	return errs.Errorf("%w: %w", errs.ErrDriver, err)
 }
 
-// split separates the options that pgx accepts before the arguments. They must precede the spy.
+// split separates the options that pgx accepts before the arguments, because they must precede the
+// spy.
 func split(args []any) (options, rest []any) {
 	for len(args) > 0 {
 		if _, ok := args[0].(pgx.QueryExecMode); !ok {
