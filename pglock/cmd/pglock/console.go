@@ -46,7 +46,8 @@ func report(err error) int {
 	return exitStatusOf(err)
 }
 
-// describe returns the text of err for people. That of a lost lease has the last error of a renewal.
+// describe returns the text of err for the terminal, which for a lost lease includes the last error
+// of a renewal.
 func describe(err error) string {
 	var lost *pglock.LostError
 	if !errors.As(err, &lost) {
@@ -78,7 +79,7 @@ type exitStatus int
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 func (s exitStatus) status() int   { return int(s) }
 
-// failure is an error that has an exit status of its own.
+// failure is an error with a specific exit status.
 type failure struct {
 	code int
 	error

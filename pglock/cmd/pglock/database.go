@@ -38,7 +38,8 @@ func (g *globals) database() database {
 	if g.cmd.PersistentFlags().Changed("database-url") {
 		return database{g.databaseURL, "--database-url"}
 	}
-	// An empty one, as from a secret without that key, must not lead to another database in silence.
+	// An empty one, as from a secret without that key, must not lead to another database in
+	// silence.
 	if value, set := os.LookupEnv("PGLOCK_DATABASE_URL"); set {
 		return database{value, "$PGLOCK_DATABASE_URL"}
 	}
@@ -134,7 +135,8 @@ func (g *globals) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 
 // explainConnect adds the source of the connection string to a connection error. It drops the
 // server's text about a parameter, because that text quotes it: after a blank in an unquoted
-// password, the rest of the password is such a parameter. Only the name of one that is none is kept.
+// password, the rest of the password is such a parameter. Only the name of one that is none is
+// kept.
 func (d database) explainConnect(err error) error {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
@@ -151,8 +153,8 @@ func (d database) explainConnect(err error) error {
 	return fmt.Errorf("%w (the database is from %s)", shortened{err}, d.source)
 }
 
-// named returns the parameter of a URL that the text names. In other strings, and beside a password in the
-// parameters, a part of the password may look like one, so it returns none.
+// named returns the parameter of a URL that the text names. In other strings, and beside a password
+// in the parameters, a part of the password may look like one, so it returns none.
 func (d database) named(text string) string {
 	u, err := url.Parse(d.connString)
 	if err != nil || u.Scheme == "" || strings.Contains(u.RawQuery, "password") {
@@ -167,8 +169,8 @@ func (d database) named(text string) string {
 	return ""
 }
 
-// shortened is a connection error with the reason of each attempt once: pgx tries a host with TLS and without,
-// and the server's refusal of TLS says nothing if there is another reason.
+// shortened is a connection error with the reason of each attempt once: pgx tries a host with TLS
+// and without, and the server's refusal of TLS says nothing if there is another reason.
 type shortened struct{ error }
 
 func (e shortened) Unwrap() error { return e.error }

@@ -31,14 +31,13 @@
 //	the command's status, or 128 + n if signal n ended it
 //
 // The help of each command has its own exit statuses. The status is 64 for wrong usage, and 70 for
-// errors that have no status of their own.
+// errors without a specific status.
 //
 // # Guarantees
 //
 // While COMMAND runs, no other holder is granted the lock. If the lease can't be renewed, the
-// command gets TERM so early that its grace is over before the server lets the lease expire. For
-// this, --grace must be less than half of --ttl. For a suspended pglock this holds on Linux: see
-// Limits.
+// command gets TERM so early that its grace ends before the server lets the lease expire. For this,
+// --grace must be less than half of --ttl. For a suspended pglock this holds on Linux: see Limits.
 //
 // pglock ends within 5 s of the command, or of an interruption, also if the server hangs.
 //
@@ -51,11 +50,12 @@
 //
 // The lock is held while the command runs, not while its background processes run. The help of
 // pglock run says what becomes of them, and of the command when pglock is suspended or killed. On
-// systems other than Linux, a suspended pglock's command runs on beside the next holder until pglock
-// continues. Fence writes that must not come late, with PGLOCK_TOKEN.
+// systems other than Linux, a suspended pglock's command runs on beside the next holder until
+// pglock continues. Fence writes that must not come late, with PGLOCK_TOKEN.
 //
-// If pglock and its supervisor are suspended or killed at the same time, or one of each, some of the
-// processes run on: package child has the cases. A command that gains privileges when it starts
+// If pglock and its supervisor are suspended or killed at the same time, or one of each, some of
+// the processes run on: package child has the cases. A command that gains privileges when it starts
 // (sudo) is not killed with the supervisor, and may refuse signals. On a machine so busy that the
-// supervisor does not run within a twentieth of --ttl, a command that ignores TERM may be killed late.
+// supervisor does not run within a twentieth of --ttl, a command that ignores TERM may be killed
+// late.
 package main

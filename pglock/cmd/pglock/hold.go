@@ -30,12 +30,13 @@ const (
 	// released by then expires by its TTL.
 	exitTimeout = 4 * time.Second
 
-	// releaseTimeout is the part of exitTimeout for the release. The rest is for closing connections.
+	// releaseTimeout is the part of exitTimeout for the release. The rest is for closing
+	// connections.
 	releaseTimeout = 3500 * time.Millisecond
 )
 
-// run runs argv under the lock, or only holds it if there is none. It returns nil if argv succeeded, an
-// exitStatus if argv failed, and another error if argv did not run.
+// run runs argv under the lock, or only holds it if there is none. It returns nil if argv
+// succeeded, an exitStatus if argv failed, and another error if argv did not run.
 func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 	var path string
 	var err error
@@ -234,19 +235,19 @@ var errNoReply = errors.New("the server does not answer")
 
 // end ends the grant of a command that has ended with that status. It returns 0 unless the lock was
 // lost before or a run could not be recorded, and prints why. It takes at most releaseTimeout.
-// Signals do not end it, since a lock that is not released stays held until its TTL is over.
+// Signals do not end it, since a lock that is not released stays held until its TTL has passed.
 func (f *runFlags) end(g *grant, status int, signals *signals) int {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), releaseTimeout, errNoReply)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- g.end(ctx, status) }()
 	for {
-		// In any order: a signal only prints a message, and a release that ends at the last moment is
-		// as good as one that does not.
+		// In any order: a signal only prints a message, and a release that ends at the last moment
+		// is as good as one that does not.
 		select {
 		case err := <-ended:
 			return f.ended(err, status)
-		case <-ctx.Done(): // the end of a run may go on
+		case <-ctx.Done(): // g.end may still be running
 			return f.ended(errNoReply, status)
 		case sig := <-signals.c:
 			if isTermination(sig) {

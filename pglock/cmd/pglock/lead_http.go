@@ -20,8 +20,9 @@ const (
 	maxConns      = 64               // of all peers together, far below a usual limit of open files
 )
 
-// serveLeader tells who leads until the returned function is called. Each answer is from the row of the election, and
-// never from memory: a process that was paused, or that is cut off from the database, must not say that it leads.
+// serveLeader serves the current leader until the returned function is called. Each answer is from
+// the row of the election, and never from memory, because a process that was paused, or that is cut
+// off from the database, must not say that it leads.
 //
 //	/leader   200 and the leader as JSON; 503 if there is none
 //	/self     200 if this process leads by the row, 503 otherwise

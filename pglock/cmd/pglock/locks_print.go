@@ -18,8 +18,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// newTable returns a writer that aligns cells, each of which ends with a tab except the last one. It
-// keeps all rows until Flush.
+// newTable returns a writer that aligns cells, each of which ends with a tab except the last one.
+// It keeps all rows until Flush.
 func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
 // kinds are the kinds of locks as text.

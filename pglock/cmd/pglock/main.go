@@ -93,8 +93,8 @@ func completeFlags(cmd *cobra.Command) {
 // extraCommands are those of a build tag.
 var extraCommands []func(*globals) *cobra.Command
 
-// versions returns the output of `pglock --version`. The version of a build from a working copy, which
-// the go command derives, contains the commit.
+// versions returns the output of `pglock --version`. The version of a build from a working copy,
+// which the go command derives, contains the commit.
 func versions() string {
 	version := "(devel)"
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -127,8 +127,8 @@ func newMigrateForce(g *globals) *cobra.Command {
 // nothingToDo follows the version if a migration has not changed anything.
 const nothingToDo = " (nothing to do)"
 
-// change applies a migration, prints the resulting version and what was done, and returns the version.
-// A signal cancels the wait for other processes. A migration that has begun continues.
+// change applies a migration, prints the resulting version and what was done, and returns the
+// version. A signal cancels the wait for other processes. A migration that has begun continues.
 func (g *globals) change(cmd *cobra.Command, done string, apply func(context.Context, *pgxpool.Pool, ...migrations.Option) error, options ...migrations.Option) (version int, err error) {
 	inSchema := migrations.WithSchema(g.schema)
 	options = append(options, inSchema, migrations.WithReport(func(from, _ int) { done = fmt.Sprintf(" (migrated from version %d)", from) }))

@@ -29,9 +29,10 @@ func heldAround() (all []heldLease) {
 	return all
 }
 
-// nested returns a context that carries the grants that this process runs under, so that a wait which needs their
-// end is found to be a deadlock. It refuses a lock that they keep from this process, which would wait for itself.
-// The environment may be old, or from another database, so only grants that the server has of that holder count.
+// nested returns a context that carries the grants that this process runs under, so that a wait
+// which needs their end is found to be a deadlock. It refuses a lock that they keep from this
+// process, which would wait for itself. The environment may be old, or from another database, so
+// only grants that the server has of that holder count.
 func (f *runFlags) nested(ctx context.Context, client *pglock.Client, names []string) (context.Context, error) {
 	var held []backend.Grant
 	permits := map[string]int{}

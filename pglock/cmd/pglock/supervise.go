@@ -49,12 +49,11 @@ type supervision struct {
 }
 
 // run returns when the command has ended. After a termination signal it waits for the group too.
-//
-// Several channels may be ready at once, and any order is right. In particular, a command is never
-// continued under a lost lease, since resume checks the lease itself.
 func (s *supervision) run() {
 	lost, ended := s.lease.Done(), s.process.Done()
 	for !s.done() {
+		// Several channels may be ready, and any order is right. In particular, a command is never
+		// continued under a lost lease, because resume checks the lease itself.
 		select {
 		case <-lost:
 			lost = nil
@@ -135,7 +134,7 @@ func (s *supervision) terminate() {
 	s.lost = true
 	s.timeout = time.After(s.grace)
 	var err error
-	if !expired { // before any message: stderr may be a pipe that nobody reads
+	if !expired { // before any message: stderr may be a pipe without a reader
 		err = s.process.Terminate()
 	}
 	s.errorf("%s: stopping the command", describe(lost))

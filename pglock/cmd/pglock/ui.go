@@ -51,7 +51,7 @@ func newUI(g *globals) *cobra.Command {
 			defer stop()
 			host, port, err := net.SplitHostPort(at.String())
 			if ip, _ := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
-				host = "127.0.0.1" // the page is for this machine, whatever the address
+				host = "127.0.0.1" // the page is for this machine, so no other address matters
 			}
 			if _, err := fmt.Fprintf(out, "http://%s%s\n", net.JoinHostPort(host, port), secret); err != nil {
 				return err

@@ -17,10 +17,10 @@ import (
 // expire on the server while this machine is suspended.
 type deadlines struct{ term, kill int }
 
-// never is a deadline that is not reached. In 32 bits its seconds must not overflow.
+// never is a deadline that is not reached, but whose seconds still fit into 32 bits.
 const never = 10 * 365 * 24 * time.Hour
 
-// newDeadlines makes timers that are never reached. The next program inherits them.
+// newDeadlines makes timers that are never reached, and that the next program to start inherits.
 func newDeadlines() (deadlines, error) {
 	term, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, 0)
 	if err != nil {
@@ -41,8 +41,8 @@ func (d deadlines) clear() {
 	setTimer(d.term, time.Time{})
 }
 
-// move replaces both deadlines, unless the first has been reached: then it reports that, and TERM is
-// due. A supervisor that has not read a reached timer yet would not see it any more once it was
+// move replaces both deadlines, unless the first has been reached: then it reports that, and TERM
+// is due. A supervisor that has not read a reached timer yet would not see it any more once it was
 // replaced, and only KILL would follow, so the timer is made to be reached again. KILL moves first:
 // if this process is suspended in between, TERM still comes before KILL.
 func (d deadlines) move(term, kill time.Time) (reached bool) {
@@ -58,8 +58,8 @@ func (d deadlines) move(term, kill time.Time) (reached bool) {
 func setTimer(fd int, at time.Time) (reached bool) {
 	left := never
 	var now unix.Timespec
-	// This clock is read first: a suspension between the two readings makes the timer early, not
-	// late.
+	// This clock is read first, so that a suspension between the two readings makes the timer early
+	// and not late.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // it exists, since the timer does
 	if !at.IsZero() {
 		left = time.Until(at)
@@ -94,15 +94,15 @@ func (d deadlines) closeOnExec() {
 // minBeat is the shortest time between two beats.
 const minBeat = 5 * time.Millisecond
 
-// heartbeat moves the deadlines while this process runs, from before the start of the supervisor
-// on. When this process is suspended they stay, and the supervisor acts.
+// heartbeat moves the deadlines while this process runs, beginning before the start of the
+// supervisor. When this process is suspended they stay where they are, and the supervisor acts.
 type heartbeat struct {
 	deadlines
 	stop  context.CancelFunc
 	beats sync.WaitGroup
 }
 
-// newHeartbeat begins to beat. With a nil next the deadlines are never reached.
+// newHeartbeat starts a heartbeat, whose deadlines are never reached if next is nil.
 func newHeartbeat(next func() (term, kill time.Time)) (*heartbeat, error) {
 	d, err := newDeadlines()
 	if err != nil {
@@ -118,7 +118,7 @@ func newHeartbeat(next func() (term, kill time.Time)) (*heartbeat, error) {
 }
 
 // run beats after an eighth of the time that is left, and so just before the deadline too, when a
-// late renewal may have moved it. A deadline that was reached stays: TERM is due.
+// late renewal may have moved it. A deadline that was reached stays, because TERM is due.
 func (h *heartbeat) run(ctx context.Context, next func() (term, kill time.Time)) {
 	for {
 		term, kill := next()
@@ -133,7 +133,7 @@ func (h *heartbeat) run(ctx context.Context, next func() (term, kill time.Time))
 	}
 }
 
-// halt ends the beats. It may be called again.
+// halt ends the beats, and may be called more than once.
 func (h *heartbeat) halt() {
 	h.stop()
 	h.beats.Wait()

@@ -30,20 +30,20 @@
 //	both are suspended         the tree runs on until one of them continues
 //
 // The deadlines are two timers in the kernel, which both processes share. This process moves them
-// again and again. The supervisor sends TERM to the tree when the first is reached, and KILL when
-// the second is.
+// again and again while it runs. The supervisor sends TERM to the tree when the first is reached,
+// and KILL when the second is.
 //
 // The supervisor is this program, started again: see Hook. It has its own process group, discards
 // signals, and prints nothing. Its name is lock-supervisor, which `pkill -9 pglock` does not match.
 //
 // On other systems the command is this process's child, and has no deadlines. On Windows the end of
-// the job object ends the command and its descendants. On the others nothing ends them if this
+// the job object ends the command and its descendants, but elsewhere nothing ends them if this
 // process is killed.
 //
 // # The terminal
 //
-// If this process is in the foreground of a terminal, the command's group replaces it there. The
-// command can then read from the terminal, and gets its Ctrl-C and Ctrl-Z. In a pipe this could
-// take the terminal from the other end. There the command gets the foreground when it first needs
-// it.
+// If this process is in the foreground of a terminal, the command's group replaces it there, so
+// that the command can read from the terminal, and gets its Ctrl-C and Ctrl-Z. In a pipe this could
+// take the terminal from the other end, so there the command gets the foreground when it first
+// needs it.
 package child

@@ -16,7 +16,7 @@ func newProcess() *Process {
 }
 
 // start starts the command in its own process group, and in the foreground of the terminal if that
-// is lent to it. The caller waits for its process id, since that way it sees stops too.
+// is lent to it. The caller waits for its process id, because that also reports stops.
 func (c Command) start(t *terminal, sys *syscall.SysProcAttr) (pid int, err error) {
 	sys.Setpgid = true
 	if t != nil && t.lent {
@@ -40,11 +40,12 @@ func (p *Process) ended(status syscall.WaitStatus) {
 	close(p.done)
 }
 
-// Signal sends sig to the group. It returns nil if the group is empty.
+// Signal sends sig to the group, and returns nil if the group is empty.
 func (p *Process) Signal(sig os.Signal) error { return signalGroup(p.pid, sig.(syscall.Signal)) }
 
-// signalGroup sends sig to a group, which may be empty. The system does not reuse the group's number
-// while a member lives, and after the end of the last one only when all other pids were used.
+// signalGroup sends sig to a group, which may be empty. The system does not reuse the group's
+// number while a member lives, and after the end of the last one only when all other pids were
+// used.
 func signalGroup(group int, sig syscall.Signal) error {
 	if err := syscall.Kill(-group, sig); !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -52,20 +53,21 @@ func signalGroup(group int, sig syscall.Signal) error {
 	return nil
 }
 
-// Terminate sends TERM to the group and, on Linux, to all other descendants of the command. It
+// Terminate sends TERM to the group and, on Linux, to all other descendants of the command, and
 // continues stopped processes, so that they receive it.
 func (p *Process) Terminate() error {
 	defer p.terminated()
 	return p.signalTree(syscall.SIGTERM, syscall.SIGCONT)
 }
 
-// Kill sends KILL to the same processes. Call it again for processes that were being started.
+// Kill sends KILL to the same processes. A second call also ends processes that were being started
+// during the first one.
 func (p *Process) Kill() error { return p.signalTree(syscall.SIGKILL) }
 
 // GroupAlive reports whether a process is left in the group.
 func (p *Process) GroupAlive() bool { return !errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) }
 
-// wait4 waits for a child. It repeats a call that is interrupted.
+// wait4 waits for a child, and repeats a call that is interrupted.
 func wait4(options int) (pid int, status syscall.WaitStatus, err error) {
 	for {
 		pid, err = syscall.Wait4(-1, &status, options, nil)

@@ -14,8 +14,8 @@ type system struct {
 	job     *job
 }
 
-// Start starts the command. On success the caller must call Close after Done is closed. On failure
-// nothing runs.
+// Start starts the command, and on failure leaves nothing running. On success the caller must call
+// Close after Done is closed.
 func Start(c Command) (*Process, error) {
 	j, err := newJob()
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *Process) run() {
 // Signal sends Ctrl-Break to the group, the only signal that another group can receive.
 func (p *Process) Signal(os.Signal) error {
 	select {
-	case <-p.done:
+	case <-p.done: // another process may have the number of the group by now
 		return nil
 	default:
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(p.process.Pid))
@@ -83,8 +83,8 @@ func (p *Process) Follow(os.Signal) (resume bool) { return false }
 // Resume does nothing: Windows does not stop processes.
 func (p *Process) Resume() error { return nil }
 
-// Close lets the remaining processes outlive the job. If that fails, they end with it. The command
-// must have ended.
+// Close lets the remaining processes outlive the job, or ends them with it if that fails. It must
+// be called after the end of the command.
 func (p *Process) Close() {
 	_ = p.job.limit(0)
 	p.job.close()
@@ -93,8 +93,8 @@ func (p *Process) Close() {
 // Hook does nothing: only Linux has a supervisor.
 func Hook() {}
 
-// job is a job object. The system ends its processes, and all that they start, when the only handle
-// is closed. It closes the handle when this process ends.
+// job is a job object with only one handle. The system ends its processes, and all that they start,
+// when the handle is closed, and it closes the handle when this process ends.
 type job struct{ handle windows.Handle }
 
 func newJob() (*job, error) {

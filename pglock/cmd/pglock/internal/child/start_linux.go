@@ -26,11 +26,11 @@ type system struct {
 	closing         atomic.Bool   // Close kills the supervisor
 }
 
-// Start starts the command under a supervisor. On success the caller must receive from Stopped
-// until Done is closed, and then call Close. On failure nothing runs.
+// Start starts the command under a supervisor, and on failure leaves nothing running. On success
+// the caller must receive from Stopped until Done is closed, and then call Close.
 //
-// A process may have one command at a time, and no other children: if the supervisor is killed,
-// this process reaps its orphans.
+// A process may have one command at a time, and no other children, because it reaps the orphans of
+// a supervisor that was killed.
 func Start(c Command) (*Process, error) {
 	if !hooked.Load() {
 		return nil, errNotHooked
@@ -112,7 +112,7 @@ func (p *Process) runEvents() {
 	p.handle(event{ended, int32(syscall.SIGKILL)}) // if the command's status was lost with the supervisor
 }
 
-// handle records an event.
+// handle records an event of the supervisor, or of waitTree in this process.
 func (p *Process) handle(e event) {
 	switch e.Kind {
 	case stopped:
@@ -137,7 +137,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// reapSupervisor waits for the end of the supervisor. Its children are then this process's
+// reapSupervisor waits for the end of the supervisor, after which its children are this process's
 // children.
 func (p *Process) reapSupervisor() {
 	_, _ = p.supervisor.Wait()
@@ -149,7 +149,7 @@ func (p *Process) signalTree(signals ...syscall.Signal) error {
 	return signalTree(p.pid, p.supervisor.Pid, signals...)
 }
 
-// terminated keeps the supervisor from sending TERM again. The time for KILL stays.
+// terminated keeps the supervisor from sending TERM again, and leaves the time for KILL.
 func (p *Process) terminated() {
 	p.heartbeat.halt()
 	setTimer(p.heartbeat.term, time.Time{})
@@ -162,8 +162,9 @@ func (p *Process) Expired() bool { return p.heartbeat.termReached() }
 // Alive reports whether the command or any of its descendants is left.
 func (p *Process) Alive() bool { return !isClosed(p.treeEnded) }
 
-// Remaining reports whether processes are left, and returns their names for people, such as "sleep
-// (pid 42)". It reads /proc, because the supervisor's event about the last process may be late.
+// Remaining reports whether processes are left, and returns their names for messages, such as
+// "sleep (pid 42)". It reads /proc, because the supervisor's event about the last process may be
+// late.
 func (p *Process) Remaining() (names []string, left bool) {
 	for _, d := range descendants(os.Getpid(), p.supervisor.Pid) {
 		names = append(names, d.String())
@@ -171,8 +172,8 @@ func (p *Process) Remaining() (names []string, left bool) {
 	return names, len(names) > 0
 }
 
-// Close takes the foreground of the terminal back, and leaves the remaining processes running. The
-// command must have ended. It may be called again.
+// Close takes back the foreground of the terminal, and leaves the remaining processes running. It
+// must be called after the end of the command, and may be called more than once.
 func (p *Process) Close() {
 	if p.closing.Swap(true) {
 		return
@@ -182,8 +183,8 @@ func (p *Process) Close() {
 	if isClosed(p.supervisorEnded) {
 		return
 	}
-	// KILL also ends a stopped supervisor. It leaves the supervisor no time to treat the end of the
-	// socket as the end of this process, and to kill the tree.
+	// KILL also ends a stopped supervisor, and leaves it no time to treat the end of the socket as
+	// the end of this process, and to kill the tree.
 	_ = p.supervisor.Kill() // it may have ended
 	<-p.supervisorEnded
 }
@@ -204,12 +205,13 @@ const (
 	treeEnded             // no descendant is left
 )
 
-// link is one end of the socket between this process and a supervisor. The socket keeps message
+// link is one end of the socket between this process and a supervisor, which keeps message
 // boundaries.
 type link struct{ *os.File }
 
-// newLink returns one end, and the descriptor of the other end, which the next program inherits.
-// That keeps its number, because any other number may be one that the command inherits.
+// newLink returns one end, and the descriptor of the other end, which the next program to start
+// inherits. That descriptor keeps its number, because any other number may be one that the command
+// inherits.
 func newLink() (ours link, theirs int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -226,7 +228,7 @@ func linkOf(fd int) link { return link{os.NewFile(uintptr(fd), "supervisor")} }
 // send sends an event, unless the other end is closed.
 func (l link) send(e event) { _ = binary.Write(l, binary.NativeEndian, e) }
 
-// receive waits for an event. It returns false when the process at the other end has ended.
+// receive waits for an event, and returns false when the process at the other end has ended.
 func (l link) receive() (e event, ok bool) {
 	err := binary.Read(l, binary.NativeEndian, &e)
 	return e, err == nil

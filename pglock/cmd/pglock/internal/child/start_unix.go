@@ -13,8 +13,8 @@ type system struct {
 	terminal *terminal
 }
 
-// Start starts the command. On success the caller must receive from Stopped until Done is closed,
-// and then call Close. On failure nothing runs.
+// Start starts the command, and on failure leaves nothing running. On success the caller must
+// receive from Stopped until Done is closed, and then call Close.
 //
 // A process may have one command at a time, and no other children.
 func Start(c Command) (*Process, error) {
@@ -64,7 +64,7 @@ func (p *Process) Alive() bool { return p.GroupAlive() }
 // of a group can't be listed.
 func (p *Process) Remaining() (names []string, left bool) { return nil, p.GroupAlive() }
 
-// Close takes the foreground of the terminal back. The command must have ended.
+// Close takes back the foreground of the terminal, and must be called after the end of the command.
 func (p *Process) Close() {
 	p.terminal.close()
 	p.terminal = nil

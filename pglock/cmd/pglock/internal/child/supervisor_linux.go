@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisorName is the first argument of a supervisor. The others are the socket, the two timers, 1
-// if the command starts in the foreground, the command's path, and the command's arguments.
+// supervisorName is the first argument of a supervisor. The others are the socket, the two timers,
+// 1 if the command starts in the foreground, the command's path, and the command's arguments.
 //
-// It is also the name of the process, 15 bytes at most. It differs from pglock's, so that `pkill -9
-// pglock` does not kill the supervisor.
+// It is also the name of the process, which may have 15 bytes. It differs from pglock's, so that
+// `pkill -9 pglock` does not kill the supervisor.
 const supervisorName = "lock-supervisor"
 
 const (
@@ -34,8 +34,8 @@ var hooked atomic.Bool
 var errNotHooked = errors.New("child: Hook was not called: must be the first call in main and in TestMain")
 
 // Hook must be the first call in main, and in TestMain, of each program that calls Start. Start
-// runs the program again as the command's supervisor. In that process Hook does not return. In any
-// other process it returns at once.
+// runs the program again as the command's supervisor. In that process Hook does not return, while
+// in any other process it returns at once.
 func Hook() {
 	if os.Args[0] != supervisorName {
 		hooked.Store(true)
@@ -58,9 +58,9 @@ func Hook() {
 }
 
 // supervise starts the command, reports events about it and its descendants, and ends them at their
-// deadlines, for which the other process may be suspended. It returns when the command could not be
-// started. Otherwise it returns when the process at the other end of the socket and all descendants
-// have ended, unless it is killed before.
+// deadlines, for which the other process may be suspended. It returns if the command could not be
+// started, and otherwise when the process at the other end of the socket and all descendants have
+// ended, unless it is killed before.
 func supervise(fd int, timers deadlines, front bool, c Command) {
 	runtime.LockOSThread() // the kernel kills the command when the thread that started it ends
 	unix.CloseOnExec(fd)
@@ -107,7 +107,7 @@ func supervise(fd int, timers deadlines, front bool, c Command) {
 	}()
 	waitTree(pid, socket.send)
 	close(treeEmpty)
-	if !timers.termReached() { // all have ended in time, whenever the other process learns of it
+	if !timers.termReached() { // all have ended in time, even if the other process reads it later
 		timers.clear()
 	}
 	<-abandoned // the other process is alive, and will kill this one

@@ -15,7 +15,7 @@ import (
 // could continue this process.
 const stopTimeout = 200 * time.Millisecond
 
-// terminal is the controlling terminal of this session. A nil terminal has no foreground.
+// terminal is the controlling terminal of this session, and nil if the session has none.
 type terminal struct {
 	fd    int
 	group int  // this process's process group
@@ -76,8 +76,8 @@ func (t *terminal) close() {
 	_ = unix.Close(t.fd)
 }
 
-// set changes the foreground group. From the background only a process that ignores SIGTTOU may do
-// so. The command has started, so it does not inherit that.
+// set changes the foreground group, which from the background only a process that ignores SIGTTOU
+// may do. The command has started before, so it does not inherit that.
 func (t *terminal) set(group int) error {
 	signal.Ignore(syscall.SIGTTOU)
 	return unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
@@ -108,8 +108,8 @@ func (p *Process) Follow(sig os.Signal) (resume bool) {
 	if err := syscall.Kill(0, syscall.SIGTTIN); err != nil {
 		return false
 	}
-	// The stop may take effect a moment later, in any thread. In both cases this process runs, or
-	// runs again.
+	// The stop may take effect a moment later, in any thread. In both cases, and if both are ready,
+	// this process runs, or runs again.
 	select {
 	case <-continued:
 	case <-time.After(stopTimeout):
@@ -117,7 +117,7 @@ func (p *Process) Follow(sig os.Signal) (resume bool) {
 	return true
 }
 
-// Resume continues the command. It moves the command to the foreground if this process is there.
+// Resume continues the command, and moves it to the foreground if this process is there.
 func (p *Process) Resume() error {
 	p.terminal.give(p.pid)
 	return p.Signal(syscall.SIGCONT)

@@ -39,7 +39,7 @@ func signalTree(command, except int, signals ...syscall.Signal) error {
 }
 
 // descendants returns all processes below root, without the process except. The children of except
-// are included. Zombies are not.
+// are included, but zombies are not.
 //
 // descendants can miss a process whose parent ends while it reads /proc: it may find neither the
 // old parent nor the new one.
@@ -70,7 +70,7 @@ func descendants(root, except int) []procStat {
 	return found
 }
 
-// readProcess reads /proc/PID/stat. It returns false for a process that has ended.
+// readProcess reads /proc/PID/stat, and returns false for a process that has ended.
 func readProcess(pid int) (procStat, bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -104,7 +104,8 @@ func parseStat(pid int, text string) (procStat, bool) {
 }
 
 // signal sends the signals unless the process has ended. After FindProcess the handle can't refer
-// to another process. The second read of /proc shows that it is the same process as before.
+// to another process, and the second read of /proc then shows that it is the same process as
+// before.
 func (p procStat) signal(signals ...syscall.Signal) error {
 	handle, err := os.FindProcess(p.pid)
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 // Level says how bad a result is.
 type Level string
 
-// The levels. With Warn, locks work, but get slower, or a crash may harm them. With Fail, they do not
-// work or are not safe. With Skip, the role may not look, so the check has found nothing out.
+// The levels. With Warn, locks work, but get slower, or a crash may harm them. With Fail, they do
+// not work or are not safe. With Skip, the role may not look, so the check has found nothing out.
 const (
 	OK   Level = "ok"
 	Warn Level = "warn"
@@ -157,8 +157,8 @@ func (c *checker) steps() []step {
 	return append(steps, step{"pooler", c.checkPooler}, step{"notifications", c.checkNotifications}, step{"clock", c.checkClock})
 }
 
-// query returns the rows of a statement of doctor.sql. Its settings end with its transaction, so they
-// stay out of the sessions of a pooler.
+// query returns the rows of a statement of doctor.sql. Its settings end with its transaction, so
+// they stay out of the sessions of a pooler.
 func (c *checker) query(ctx context.Context, sql string) ([]Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer+c.Limits.Scan)
 	defer cancel()

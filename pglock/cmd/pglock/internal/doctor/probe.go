@@ -25,7 +25,8 @@ import (
 // connect opens the connection, and describes it. It leaves conn nil on failure.
 func (c *checker) connect(ctx context.Context) Result {
 	config := c.Conn.Copy()
-	// Neither a prepared statement nor the session's settings matter, so it works behind any pooler.
+	// Neither a prepared statement nor the session's settings matter, so it works behind any
+	// pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	config.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {}
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, c.Limits.Connect)
@@ -128,7 +129,7 @@ func (c *checker) checkObjects(ctx context.Context) ([]Result, error) {
 	return nil, nil
 }
 
-// checkPooler: a pooler reports process numbers of its own.
+// checkPooler compares process numbers, because a pooler makes up those that it reports.
 func (c *checker) checkPooler(ctx context.Context) ([]Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
 	defer cancel()
@@ -163,7 +164,7 @@ func (c *checker) checkNotifications(ctx context.Context) ([]Result, error) {
 	return []Result{{"notifications", OK, "delivered", ""}}, nil
 }
 
-// deliver reports whether a notification arrives. It listens on a connection of its own.
+// deliver reports whether a notification arrives on a separate connection that listens.
 func (c *checker) deliver(ctx context.Context) (bool, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, c.Limits.Connect)
 	defer cancel()
@@ -187,7 +188,8 @@ func (c *checker) deliver(ctx context.Context) (bool, error) {
 	return err == nil, ctx.Err() // any failure to receive means that it was not delivered
 }
 
-// checkClock compares this machine's clock with the server's. It can't see a jump between two looks.
+// checkClock compares this machine's clock with the server's. It can't see a jump between two
+// looks.
 func (c *checker) checkClock(ctx context.Context) ([]Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
 	defer cancel()

@@ -92,7 +92,8 @@ func fit(width int, text string) string {
 	return ansi.Truncate(strings.Join(parts, "  "), max(0, width), "…")
 }
 
-// spread returns two texts at both ends of a line, or as much of the first one as there is room for.
+// spread returns two texts at both ends of a line, or as much of the first one as there is room
+// for.
 func spread(width int, left, right string) string {
 	left = ansi.Truncate(left, max(0, width-ansi.StringWidth(right)-1), "…")
 	return ansi.Truncate(left+lipgloss.PlaceHorizontal(width-ansi.StringWidth(left), lipgloss.Right, " "+right), width, "")
@@ -159,7 +160,8 @@ func (m *model) footer() string {
 	return spread(m.width, fit(m.width-ansi.StringWidth(where)-1, keys), where)
 }
 
-// The styles of texts. Their colors are those of the terminal's palette, which suit its background.
+// The styles of texts, whose colors are those of the terminal's palette, because they suit its
+// background.
 var (
 	good     = lipgloss.NewStyle().Foreground(lipgloss.Green)
 	warning  = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
@@ -183,8 +185,8 @@ type row struct {
 	key   string        // what stays the same when the row is read again
 }
 
-// column is a column of a table. A narrow screen cuts the text of the wide ones, and then drops those with
-// the highest drop first.
+// column is a column of a table. A narrow screen cuts the text of the wide ones, and then drops
+// those with the highest drop first.
 type column struct {
 	title string
 	align lipgloss.Position
@@ -197,8 +199,8 @@ const (
 	leastWide = 16 // how narrow a wide column may become
 )
 
-// layout decides about the widths of the columns for these rows. It returns the first line of the table, and the
-// function that draws another one.
+// layout decides about the widths of the columns for these rows. It returns the first line of the
+// table, and the function that draws another one.
 func layout(columns []column, rows []row, width int) (titles string, line func(cells []cell) string) {
 	widths, over := make([]int, len(columns)), -2-width
 	var first []cell

@@ -78,7 +78,7 @@ func count(n int) cell {
 
 func short(d time.Duration) cell { return cell{text: text.Short(d)} }
 
-// named returns text of others.
+// named returns text that other programs wrote.
 func named(s string) cell { return cell{text: text.Plain(s)} }
 
 func token(t fencing.Token) cell { return cell{text: fmt.Sprint(t)} }

@@ -1,5 +1,5 @@
-// Package top is the full screen of `pglock top`: what is held, who waits, and what blocks, drawn again and
-// again from Client.Snapshot.
+// Package top is the full screen of `pglock top`: what is held, who waits, and what blocks, drawn
+// again and again from Client.Snapshot.
 package top
 
 import (
@@ -34,7 +34,7 @@ type Client interface {
 	Schema() string
 }
 
-// Config says what to draw.
+// Config configures Run: what it draws, and how often.
 type Config struct {
 	Client   Client
 	Doctor   func(ctx context.Context) []doctor.Result
@@ -61,7 +61,8 @@ const (
 	far                   = 1 << 30 // beyond all rows
 )
 
-// snapshot reads what the filter selects: a part of a name, a pattern with * and ?, or @ and a holder.
+// snapshot reads what the filter selects: a part of a name, a pattern with * and ?, or @ and a
+// holder.
 func (c Config) snapshot(ctx context.Context, order inspect.Order) (inspect.Snapshot, error) {
 	q := inspect.Query{Order: order, Limit: mostRows, Filter: inspect.Filter{Held: true}}
 	switch holder, ok := strings.CutPrefix(c.Filter, "@"); {
@@ -124,7 +125,7 @@ func Run(ctx context.Context, cfg Config, options ...tea.ProgramOption) error {
 	return err
 }
 
-// prompt asks for a line of text, with which enter goes on.
+// prompt asks for a line of text, which enter completes.
 type prompt struct {
 	question string
 	style    lipgloss.Style
@@ -250,7 +251,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// press reacts to a key.
+// press does what a key asks for.
 func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
 	step := map[string]int{
@@ -372,7 +373,7 @@ func (m *model) browse(key string, step int) tea.Cmd {
 		default:
 			question := fmt.Sprintf("revoke grant %d of %s, type its name: ", current.token, text.Plain(current.lock))
 			m.prompt = &prompt{question: question, style: bad, enter: func(input string) tea.Cmd {
-				if input != current.lock && input != text.Plain(current.lock) { // nobody types a control character
+				if input != current.lock && input != text.Plain(current.lock) { // control characters can't be typed
 					m.note = "not revoked: that is another name"
 					return nil
 				}
@@ -388,7 +389,7 @@ func (m *model) browse(key string, step int) tea.Cmd {
 	return nil
 }
 
-// open shows a screen.
+// open switches to a screen.
 func (m *model) open(n int) tea.Cmd {
 	m.screen, m.cursor, m.first, m.key = n, 0, 0, ""
 	return m.check()
