@@ -44,7 +44,7 @@ type queue interface {
 }
 
 // New returns a Dispatcher that sends up to size operations in a batch, with up to that many
-// workers. A worker is a goroutine that is started on demand and lives until Stop.
+// workers, each a goroutine that is started on demand and lives until Stop.
 func New(workers, size int) *Dispatcher {
 	return &Dispatcher{workers: workers, size: size, wake: make(chan struct{}, workers), quit: make(chan struct{}), last: -1}
 }
@@ -94,7 +94,7 @@ func (d *Dispatcher) Pending() int {
 }
 
 // BeginInline reports whether the caller may send an operation itself, because nothing is in
-// progress. If so, EndInline must follow.
+// progress. If it returns true, the caller must call EndInline afterwards.
 func (d *Dispatcher) BeginInline() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,17 +116,17 @@ func (d *Dispatcher) EndInline() {
 	}
 }
 
-// Stop ends the workers, and returns when they have ended. It is called once, when no operation is
-// in progress or submitted any more.
+// Stop ends the workers and waits for them. It must be called once, after the last operation has
+// been submitted and sent.
 func (d *Dispatcher) Stop() {
 	close(d.quit)
 	d.running.Wait()
 }
 
-// busy returns the number of batches and inline operations in progress. The caller holds mu.
+// busy returns the number of batches and inline operations in progress, to a caller that holds mu.
 func (d *Dispatcher) busy() int { return d.started - d.idle + d.inline }
 
-// startWorker wakes or starts a worker if one is allowed. The caller holds mu.
+// startWorker wakes or starts a worker if the limits allow it, for a caller that holds mu.
 func (d *Dispatcher) startWorker() {
 	if d.busy() >= eagerWorkers && d.pending < d.size/2 {
 		return
@@ -142,7 +142,7 @@ func (d *Dispatcher) startWorker() {
 	}
 }
 
-// runWorker sends batches until Stop.
+// runWorker sends batches until Stop is called.
 func (d *Dispatcher) runWorker() {
 	for {
 		if d.sendNext() {

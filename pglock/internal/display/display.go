@@ -49,8 +49,8 @@ type Renewals map[fencing.Token]renewal
 type renewal struct{ expires, since time.Time }
 
 // Overdue returns the grants of locks, read at that time, which have gone without a renewal for
-// longer than they last, and for how long they have been seen to. Whatever their TTL is, less than
-// half of it is left.
+// longer than they will still last, and for how long they have been seen to. Less than half of the
+// TTL of each is left.
 func (r Renewals) Overdue(at time.Time, locks ...inspect.Lock) map[fencing.Token]time.Duration {
 	maps.DeleteFunc(r, func(_ fencing.Token, seen renewal) bool { return seen.expires.Before(at) })
 	overdue := map[fencing.Token]time.Duration{}

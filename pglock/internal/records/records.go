@@ -1,5 +1,5 @@
 // Package records has the record of an idempotency key of package once, and the statements that
-// read and change it. See migrations/0008_once.up.sql.
+// read and change it, as migrations/0008_once.up.sql describes.
 package records
 
 import (
@@ -38,9 +38,9 @@ type Record struct {
 	StartedAt time.Time     // of the last attempt, by the server's clock
 }
 
-// Records has the statements of once.Do. Each may be repeated.
+// Records has the statements of once.Do, each of which may be repeated.
 type Records interface {
-	// Read returns the record of the call's key. Without one, the error is pgx.ErrNoRows.
+	// Read returns the record of the call's key, or pgx.ErrNoRows if there is none.
 	Read(ctx context.Context, c Call) (Record, error)
 	// Claim records that an attempt begins, in place of the one with the token insteadOf, unless
 	// the key has another record, which it returns. The attempt's grant must be the current one.
@@ -66,7 +66,7 @@ const readSQL = "SELECT false, k.fingerprint = $2::bytea, k.state, CASE WHEN k.f
 // Read is Records.Read.
 func (t Table) Read(ctx context.Context, c Call) (Record, error) { return t.scan(ctx, readSQL, c) }
 
-// claimSQL inserts the record of a key, or returns the one that is in the way.
+// claimSQL inserts the record of a key, or returns the record that exists already.
 const claimSQL = "SELECT claimed, coalesce(same, false), coalesce(state, ''), result, coalesce(token, 0), coalesce(holder, ''), started_at " +
 	"FROM pglock.once_claim($1::text, $2::bytea, $3::bigint, $4::text, $5::bigint, $6::text, $7::bigint)"
 

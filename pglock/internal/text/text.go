@@ -72,7 +72,8 @@ func Labels(m map[string]string) (all []string) {
 	return all
 }
 
-// Share returns what a holder has of a lock, or a waiter wants: nothing special of one that has one holder.
+// Share describes what a holder has of a lock, or what a waiter wants, which is "alone" for a lock
+// with one holder.
 func Share(kind inspect.Kind, permits int, exclusive bool) string {
 	switch {
 	case kind == inspect.Semaphore && permits == 1:

@@ -41,7 +41,7 @@ const (
 	left
 )
 
-// Request returns the request of the entry's call. It must not be changed.
+// Request returns the request of the entry's call, which must not be changed.
 func (e *Entry) Request() *leasetable.Request {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()

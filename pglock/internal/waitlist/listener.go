@@ -54,7 +54,7 @@ func (n *listener) start() {
 	offer(n.wanted, struct{}{})
 }
 
-// stop closes the connection. It is called once, and start is not called after it.
+// stop closes the connection. It must be called once, and start must not be called after it.
 func (n *listener) stop() {
 	n.quit()
 	n.running.Wait()
@@ -63,7 +63,7 @@ func (n *listener) stop() {
 // needed reports whether something waits for a notification. A caller that begins to wait after
 // that calls start, and run finds its signal.
 func (n *listener) needed() bool {
-	select {
+	select { // a signal that arrives later stays for run
 	case <-n.wanted:
 	default:
 	}

@@ -42,8 +42,8 @@ type Tasks interface {
 	// life or after bound. It is called inside a counted call.
 	Background(bound time.Duration, fn func(ctx context.Context))
 
-	// Retry repeats op until it succeeds, fails for good, or ctx ends. After quit is closed it does
-	// not repeat a failure.
+	// Retry repeats op until it succeeds, fails permanently, or ctx ends. After quit is closed it
+	// does not repeat a failure.
 	Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
 }
 
