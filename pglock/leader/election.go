@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
-// Election is one candidate in the election of a name, or an observer that never campaigns. It is safe
-// for concurrent use, and holds no resources while it neither campaigns nor leads.
+// Election is one candidate in the election of a name, or an observer that never campaigns. It is
+// safe for concurrent use, and holds no resources while it neither campaigns nor leads.
 type Election struct {
 	client *pglock.Client
 	name   string
@@ -27,7 +27,8 @@ type Election struct {
 }
 
 // New returns a candidate in the election of that name, without contacting the database. All
-// candidates and observers use the same name, which is that of the lock, and use it for nothing else.
+// candidates and observers use the same name, which is that of the lock, and use it for nothing
+// else.
 //
 // The error wraps pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Election, error) {
@@ -44,17 +45,17 @@ func New(client *pglock.Client, name string, opts ...Option) (*Election, error) 
 	return &Election{client: client, name: name, cfg: cfg, campaign: make(chan struct{}, 1)}, nil
 }
 
-// Campaign waits until this candidate is elected, and returns its term, which lasts until Resign, or
-// until its lease is lost. Observers see the payload from the first moment on.
+// Campaign waits until this candidate is elected, and returns its term, which lasts until Resign,
+// or until its lease is lost. Observers see the payload from the first moment on.
 //
 // If this Election leads already, Campaign proclaims the payload and returns the term. Calls at the
 // same time come one after the other. Two Elections are two candidates, also on one client.
 //
 // On failure nothing is held, except the term of an Election that leads. The error is one of
-// pglock.Client.Acquire: for an invalid payload, see Term.Proclaim, it wraps pglock.ErrInvalidOption,
-// and after the end of ctx pglock.ErrNotAcquired and ctx's error and cause. If ctx is that of a term
-// of another Election of the same name, it wraps pglock.ErrHeldByCaller, also with pglock.WithJoin.
-// ctx bounds the call, not the term.
+// pglock.Client.Acquire: for an invalid payload, see Term.Proclaim, it wraps
+// pglock.ErrInvalidOption, and after the end of ctx pglock.ErrNotAcquired and ctx's error and
+// cause. If ctx is that of a term of another Election of the same name, it wraps
+// pglock.ErrHeldByCaller, also with pglock.WithJoin. ctx bounds the call, not the term.
 func (e *Election) Campaign(ctx context.Context, payload string) (*Term, error) {
 	return e.campaignWith(ctx, payload)
 }
@@ -79,7 +80,7 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 	if err != nil {
 		return nil, err
 	}
-	// Observers hear of the term at once, since new labels notify them. If that fails, they poll.
+	// Observers are notified of the term at once by its new labels, and if that fails, they poll.
 	notify, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = lease.SetLabels(notify, map[string]string{payloadLabel: payload})
@@ -90,8 +91,8 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 	return t, nil
 }
 
-// Term returns the last term of this candidate, and whether it leads now. A term that is neither nil
-// nor leads was lost, but not resigned yet, so its work may still go on.
+// Term returns the last term of this candidate, and whether it leads now. If it does not lead, a
+// term that is not nil was lost but not resigned yet, so its work may still be running.
 func (e *Election) Term() (t *Term, leads bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,14 +129,16 @@ func newTerm(e *Election, lease *pglock.Lease) *Term {
 // Lease returns the term's lease, for Token, Guard, Bind, Fence, Context and Err.
 func (t *Term) Lease() *pglock.Lease { return t.lease }
 
-// Proclaim replaces the payload, which Observe and Leader return. The rules for it, ctx and the errors are
-// those of pglock.Lease.SetLabels: UTF-8 without NUL, 16 KiB at most with all labels of the lease.
+// Proclaim replaces the payload, which Observe and Leader return. The rules for it, ctx and the
+// errors are those of pglock.Lease.SetLabels: UTF-8 without NUL, 16 KiB at most with all labels of
+// the lease.
 func (t *Term) Proclaim(ctx context.Context, payload string) error {
 	return t.lease.SetLabels(ctx, map[string]string{payloadLabel: payload})
 }
 
-// Resign ends the term: the lease's Context is done, and then the next candidate is elected. Stop the
-// work first. Resign may be called again. Its errors and ctx are those of pglock.Lease.Release.
+// Resign ends the term: the lease's Context is done, and then the next candidate is elected, so
+// stop the work first. Resign may be called again, and its errors and ctx are those of
+// pglock.Lease.Release.
 func (t *Term) Resign(ctx context.Context) error {
 	err := t.lease.Release(ctx)
 	t.election.mu.Lock()

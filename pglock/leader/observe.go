@@ -22,7 +22,8 @@ type Leader struct {
 // Elected reports whether there was a leader when the row was read.
 func (l Leader) Elected() bool { return l.Token != 0 }
 
-// leaderOf returns the leader that a row names. A holder without a payload is another use of the lock.
+// leaderOf returns the leader that a row names. A holder without a payload is another use of the
+// lock.
 func leaderOf(k inspect.Lock) Leader {
 	payload, ok := k.Labels[payloadLabel]
 	if !ok || !k.Held() {
@@ -31,8 +32,8 @@ func leaderOf(k inspect.Lock) Leader {
 	return Leader{Name: k.Holder, Token: k.Token, Payload: payload, Since: k.AcquiredAt}
 }
 
-// Leader returns the leader. If there is none, the error wraps ErrNoLeader. If the server does not
-// answer, it wraps pglock.ErrUnavailable. ctx bounds the call.
+// Leader returns the leader. The error wraps ErrNoLeader if there is none, and
+// pglock.ErrUnavailable if the server does not answer. ctx bounds the call.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	k, err := e.client.Get(ctx, e.name)
 	if err != nil && !errors.Is(err, pglock.ErrNotFound) {
@@ -45,14 +46,14 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return l, nil
 }
 
-// Observe returns the leader, and then the new one after each change of the leader or its payload. If
-// there is no leader, it returns the zero Leader. Each one is the newest at the time of its read, and
-// never older than the one before. Changes that come while the caller's loop runs are collected into the
-// newest one, which is never missed. A notification brings each within milliseconds; all observers read
-// the row once a second as well, so a lost one costs a second.
+// Observe returns the leader, and then the new one after each change of the leader or its payload.
+// If there is no leader, it returns the zero Leader. Each one is the newest at the time of its
+// read, and never older than the one before. Changes that come while the caller's loop runs are
+// collected into the newest one, which is never missed. A notification brings each within
+// milliseconds; all observers read the row once a second as well, so a lost one costs a second.
 //
-// An error ends the iteration: it wraps pglock.ErrUnavailable after an outage of 30 s, pglock.ErrClosed,
-// or the error and cause of ctx.
+// An error ends the iteration: it wraps pglock.ErrUnavailable after an outage of 30 s,
+// pglock.ErrClosed, or the error and cause of ctx.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var last Leader

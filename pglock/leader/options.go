@@ -13,8 +13,8 @@ var (
 	// ErrNoLeader: the election has no leader at the moment.
 	ErrNoLeader = errors.New("leader: no leader")
 
-	// ErrResignRequested: the leader was asked to resign, or pglock.WithMaxHold demands it. It is the
-	// cause of the context of Run's function.
+	// ErrResignRequested: the leader was asked to resign, or pglock.WithMaxHold demands it. It is
+	// the cause of the context of Run's function.
 	ErrResignRequested = errors.New("leader: asked to resign")
 )
 
@@ -27,15 +27,16 @@ type config struct {
 	logger  func() *slog.Logger // called for each log line, since slog.Default can change
 }
 
-// WithPayload sets the payload of the terms of Run, for instance the address of this process, which is
-// otherwise empty. Term.Proclaim replaces it in one term.
+// WithPayload sets the payload of the terms of Run, for instance the address of this process, which
+// is otherwise empty. Term.Proclaim replaces it in one term.
 func WithPayload(payload string) Option {
 	return func(c *config) error { c.payload = payload; return nil }
 }
 
-// WithLease sets the options of the leader's lease: pglock.WithTTL for the time after which a dead leader
-// is replaced, pglock.WithHolder for the candidate's name, pglock.WithMaxHold for the longest term of Run,
-// pglock.WithWait for the longest wait of Campaign. Without it, those of the client apply.
+// WithLease sets the options of the leader's lease: pglock.WithTTL for the time after which a dead
+// leader is replaced, pglock.WithHolder for the candidate's name, pglock.WithMaxHold for the
+// longest term of Run, pglock.WithWait for the longest wait of Campaign. Without it, those of the
+// client apply.
 func WithLease(opts ...pglock.LeaseOption) Option {
 	return func(c *config) error {
 		for i, o := range opts {
@@ -48,7 +49,8 @@ func WithLease(opts ...pglock.LeaseOption) Option {
 	}
 }
 
-// WithLogger sets the logger of Run, which is otherwise slog.Default(). With nil nothing is logged.
+// WithLogger sets the logger of Run, which is otherwise slog.Default(), and with nil nothing is
+// logged.
 func WithLogger(l *slog.Logger) Option {
 	l = quiet.Logger(l)
 	return func(c *config) error { c.logger = func() *slog.Logger { return l }; return nil }

@@ -12,15 +12,15 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// forever is the wait of Run, whatever the options say, because a candidate that leaves the queue and
-// campaigns again would go to its end each time.
+// forever is the wait of Run, regardless of the options, because a candidate that leaves the queue
+// and campaigns again would go to its end each time.
 const forever = time.Duration(math.MaxInt64)
 
-// Func is the work of a leader. ctx is done when the leadership has ended, and when the leader is asked
-// to resign. Then Func must return.
+// Func is the work of a leader. It must return when ctx is done, which is when the leadership has
+// ended or the leader is asked to resign.
 type Func func(ctx context.Context, t *Term) error
 
-// Run is New and Election.Run.
+// Run calls New, and Run of the Election.
 func Run(ctx context.Context, client *pglock.Client, name string, fn Func, opts ...Option) error {
 	e, err := New(client, name, opts...)
 	if err != nil {
@@ -30,19 +30,21 @@ func Run(ctx context.Context, client *pglock.Client, name string, fn Func, opts 
 }
 
 // Run campaigns with the payload of WithPayload, runs fn while this candidate leads, and campaigns
-// again, until ctx is done. At most one fn runs at a time. The candidate stays in the queue until it is
-// elected: pglock.WithWait does not apply.
+// again, until ctx is done. At most one fn runs at a time. The candidate stays in the queue until
+// it is elected: pglock.WithWait does not apply.
 //
 // The cause of fn's context is ctx's cause; an error that wraps pglock.ErrLost if the leadership is
-// lost; or ErrResignRequested, after pglock.Client.RequestRelease or the time of pglock.WithMaxHold,
-// when this candidate still leads until fn returns. Then Run resigns and goes to the end of the queue.
-// If fn returns nil, and there is no other candidate, it is called again at once.
+// lost; or ErrResignRequested, after pglock.Client.RequestRelease or the time of
+// pglock.WithMaxHold, when this candidate still leads until fn returns. Then Run resigns and goes
+// to the end of the queue. If fn returns nil, and there is no other candidate, it is called again
+// at once.
 //
 // Run returns ctx's cause when ctx is done. It returns fn's error if fn fails while it leads, and
-// joins it with ctx's cause if fn fails for another reason than the end of ctx. An error of an fn whose
-// leadership has ended is logged. Run returns an error of Campaign that does not pass by itself, such as
-// pglock.ErrClosed or pglock.ErrInvalidOption. While the database is unreachable or rejects the login, as
-// during a rotation of passwords, it tries again, and logs that at Warn. If fn panics, Run resigns, and the panic continues.
+// joins it with ctx's cause if fn fails for another reason than the end of ctx. An error of an fn
+// whose leadership has ended is logged. Run returns an error of Campaign that does not pass by
+// itself, such as pglock.ErrClosed or pglock.ErrInvalidOption. While the database is unreachable or
+// rejects the login, as during a rotation of passwords, it tries again, and logs that at Warn. If
+// fn panics, Run resigns, and the panic continues.
 func (e *Election) Run(ctx context.Context, fn Func) error {
 	if fn == nil {
 		return errs.InvalidOption("leader", "function is nil: must be set")
@@ -88,8 +90,8 @@ func (e *Election) lead(ctx context.Context, t *Term, fn Func) error {
 	return err
 }
 
-// run runs fn in the term, and resigns. It returns why the lease had ended before the work did, or nil,
-// whether a resignation was requested, and fn's error.
+// run runs fn in the term, and resigns. It returns why the lease had ended before the work did, or
+// nil, whether a resignation was requested, and fn's error.
 func (t *Term) run(ctx context.Context, fn Func) (why error, asked bool, err error) {
 	base, cancel := context.WithCancelCause(ctx)
 	work, stop := t.lease.WithContext(base) // not the other way around: its Err reads the clock

@@ -59,8 +59,8 @@ func notInTransaction(err error) bool {
 	return state == pgtx.ActiveSQLTransaction || state == pgtx.InvalidTransactionTermination
 }
 
-// applyInTx runs the migration and records it in one transaction. A file that ends the transaction
-// itself has committed that it is dirty; a second transaction then records that it is clean.
+// applyInTx runs the migration and records it in one transaction. If the file commits by itself,
+// that commit has the dirty mark, which a second transaction clears.
 func (a *applier) applyInTx(ctx context.Context) error {
 	err := inTx(ctx, a.conn, func(ctx context.Context, tx pgx.Tx) error {
 		if err := a.begin(ctx, tx); err != nil {
@@ -155,7 +155,7 @@ func (a *applier) applyWithoutTx(ctx context.Context, refused error) error {
 	case notInTransaction(err):
 		// The server runs statements that are sent together in one transaction, which it has rolled
 		// back: nothing is left, so the version goes back too.
-		err = errs.Join(errs.Errorf("the statement needs a file of its own: %w", err), pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		err = errs.Join(errs.Errorf("the statement needs a separate file: %w", err), pgtx.CleanUp(ctx, func(ctx context.Context) error {
 			return inTx(ctx, a.conn, func(ctx context.Context, tx pgx.Tx) error {
 				if err := a.table.replace(ctx, tx, a.dirty, a.at); err != nil {
 					return err
@@ -180,8 +180,8 @@ func (a *applier) recordClean(ctx context.Context) error {
 	return nil
 }
 
-// exec sends the file unchanged. It may have several statements. When ctx ends, exec asks the
-// server to cancel the one that is running.
+// exec sends the file, which may have several statements, unchanged. When ctx ends, exec asks the
+// server to cancel the statement that is running.
 func (a *applier) exec(ctx context.Context) error {
 	if a.m.empty() {
 		return nil

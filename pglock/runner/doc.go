@@ -9,14 +9,14 @@
 //
 // Run and Wrap acquire a session's advisory lock or, with [WithLease], a lease. Behind a pooler in
 // transaction mode only the lease works. The lock is named after the schema and the version table.
-// Services with version tables of their own therefore don't wait for each other, and Run and Wrap
-// on the same table exclude each other.
+// Services with separate version tables therefore don't wait for each other, and Run and Wrap on
+// the same table exclude each other.
 //
 //   - Waiters hold no snapshot. CREATE INDEX CONCURRENTLY waits for all snapshots that are older
 //     than itself. With a lock that blocks in the server, such as golang-migrate's own, it waits
 //     for the waiters of that lock.
-//   - A wait ends when its context ends or the time of [WithTimeout] is over, and leaves nothing on
-//     the server. The error says who holds the lock, and for how long if it is a lease.
+//   - A wait ends when its context ends or the time of [WithTimeout] has passed, and leaves nothing
+//     on the server. The error says who holds the lock, and for how long if it is a lease.
 //   - A lost lock stops Run before the next migration.
 //
 // # Rolling out
@@ -45,7 +45,7 @@
 //	                          finds it done                        ErrDirty
 //
 // A migration that can't be in a transaction (CREATE INDEX CONCURRENTLY, VACUUM, a procedure that
-// commits) needs a file of its own. A file that rolls back the transaction fails.
+// commits) needs a separate file. A file that rolls back the transaction fails.
 //
 // Each file has a new connection, so what it sets or creates for its session, such as a
 // search_path, a role or a temporary table, does not reach the next file. The settings that the

@@ -19,8 +19,8 @@ import (
 //	...
 //	m, err := migrate.NewWithInstance("iofs", source, "pgx5", driver)
 //
-// All other methods are the wrapped driver's. A run that loses its lock therefore continues, and
-// learns of the loss from Unlock, whose error golang-migrate adds to that of the run.
+// All other methods are the wrapped driver's. A run that loses its lock therefore continues. Unlock
+// then returns the loss, which golang-migrate adds to the error of the run.
 type Driver struct {
 	database.Driver
 	ctx    context.Context //nolint:containedctx // golang-migrate's methods take none
@@ -34,8 +34,8 @@ type Driver struct {
 
 // Wrap returns a Driver that runs driver under a lock on the database of pool, which must be the
 // database that driver migrates. The lock is an advisory lock of a session or, with WithLease, a
-// lease. It opens connections of its own, like those of pool, and ctx bounds the waits for the lock.
-// All options are valid but AllowNewer, AllowOutOfOrder and AllowChanged.
+// lease. It opens separate connections, configured like those of pool, and ctx bounds the waits for
+// the lock. All options are valid but AllowNewer, AllowOutOfOrder and AllowChanged.
 //
 // The lock is named as that of Run, after the version table. If driver's is not schema_migrations
 // in the first schema of the connection's search_path, pass WithVersionTable.
@@ -67,8 +67,8 @@ func Wrap(ctx context.Context, driver database.Driver, pool *pgxpool.Pool, opts 
 	return &Driver{Driver: driver, ctx: ctx, cancel: cancel, cfg: cfg, pool: own}, nil
 }
 
-// Lock waits for the lock. The error is a *pglock.WaitError that names the holder, or database.ErrLocked
-// if this Driver holds the lock.
+// Lock waits for the lock, and its error is a *pglock.WaitError that names the holder, or
+// database.ErrLocked if this Driver holds the lock.
 func (d *Driver) Lock() (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,8 +79,8 @@ func (d *Driver) Lock() (err error) {
 	return err
 }
 
-// Unlock releases the lock. The error wraps pglock.ErrLost if the lock was lost before: another
-// process may have migrated at the same time.
+// Unlock releases the lock. The error wraps pglock.ErrLost if the lock was lost before, since
+// another process may then have migrated at the same time.
 func (d *Driver) Unlock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 // fn must return then.
 //
 // Guard returns nil only if fn returned nil and the lease was held until then. If fn ran, the error
-// is fn's, joined with pglock.ErrLost if the lease was lost first. If fn did not run, the error is the
-// client's: a *pglock.WaitError (errors.Is pglock.ErrNotAcquired) names the holder. Guard releases the
-// lock in each case, also if fn panics.
+// is fn's, joined with pglock.ErrLost if the lease was lost first. If fn did not run, the error is
+// the client's: a *pglock.WaitError (errors.Is pglock.ErrNotAcquired) names the holder. Guard
+// releases the lock in each case, also if fn panics.
 func Guard(ctx context.Context, client *pglock.Client, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	cfg, err := newConfig(opts)
 	switch {

@@ -29,15 +29,15 @@ type heldLock interface {
 	Release(ctx context.Context) error
 }
 
-// holder describes for people who holds a lock. It is empty if the server does not say, if the lock
-// is free, and if the holder is the caller itself, which was granted the lock just now.
+// holder describes the holder of a lock for messages. It is empty if the server does not say, if
+// the lock is free, and if the holder is the caller itself, which was granted the lock just now.
 type holder struct {
 	name string
 	held time.Duration // 0 if it is not known
 }
 
-// locks are the run's own lock and, with WithKey, that of another program. Each run acquires its own
-// lock first, and the other program acquires only one, so they can't deadlock.
+// locks are the run's own lock and, with WithKey, that of another program. Each run acquires its
+// own lock first, and the other program acquires only one, so they can't deadlock.
 type locks []lock
 
 // open makes the locks without acquiring them, on the call's own pool, which a lease does not need.
@@ -94,14 +94,14 @@ func (all heldLocks) Release(ctx context.Context) (err error) {
 	return err
 }
 
-// leaseLock is a lease.
+// leaseLock is a lock that is acquired as a lease.
 type leaseLock struct{ *config }
 
 func (l leaseLock) acquire(ctx context.Context) (heldLock, error) {
 	return l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.lease...)...)
 }
 
-// holder measures the time by this machine's clock: only people read it.
+// holder measures the time by this machine's clock, which suffices for a message.
 func (l leaseLock) holder(ctx context.Context) holder {
 	info, err := l.client.Get(ctx, l.name)
 	if err != nil || !info.Held() || info.Holder == l.caller {
@@ -126,7 +126,8 @@ const keyNamespace = "pglock runner"
 func (c *config) sessionName() string { return c.caller[:min(len(c.caller), 63)] }
 
 // ownPool opens a pool with the configuration of the caller's, so that a pool that is small or busy
-// can't block a run: a run has at most two locks, one migration, and one look at the tables at a time.
+// can't block a run: a run has at most two locks, one migration, and one look at the tables at a
+// time.
 func (c *config) ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	own := pool.Config()
 	own.MaxConns, own.MinConns, own.MinIdleConns, own.MaxConnIdleTime = 4, 0, 0, time.Minute
@@ -171,7 +172,7 @@ const (
 	firstReport     = time.Second     // a shorter wait is not reported
 )
 
-// wait acquires the locks. Meanwhile it reports who holds them, and so does its error, a
+// wait acquires the locks and meanwhile reports who holds them, as does its error, a
 // *pglock.WaitError.
 //
 // A waiter holds no snapshot: CREATE INDEX CONCURRENTLY, run by the holder, waits for all snapshots
@@ -218,7 +219,7 @@ func (c *config) wait(ctx context.Context, own *pgxpool.Pool) (heldLocks, error)
 func (c *config) runReports(ctx context.Context, all locks) {
 	start := time.Now()
 	for pause := min(firstReport, c.interval); ; pause = c.interval {
-		// Both can be ready at once. Either may win: one report more or less does no harm.
+		// Both cases may be ready, in any order, because one report more or less does no harm.
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -49,9 +49,9 @@ func newConfig(opts []Option) (*config, error) {
 	return c, err
 }
 
-// WithTimeout bounds the wait for the lock. When the time is over, the error is a *pglock.WaitError that
-// wraps pglock.ErrTimeout, and nothing of the waiter is left on the server. Default: until ctx ends;
-// for Wrap, four fifths of golang-migrate's DefaultLockTimeout.
+// WithTimeout bounds the wait for the lock. When the time has passed, the error is a
+// *pglock.WaitError that wraps pglock.ErrTimeout, and nothing of the waiter is left on the server.
+// Default: until ctx ends; for Wrap, four fifths of golang-migrate's DefaultLockTimeout.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) error {
 		c.timeout = d
@@ -84,8 +84,8 @@ func WithName(name string) Option {
 	}
 }
 
-// WithLease makes the lock a lease of client: for databases behind a pooler in transaction mode,
-// and for locks that `pglock ls` lists. Default: a session's advisory lock.
+// WithLease makes the lock a lease of client instead of a session's advisory lock, for databases
+// behind a pooler in transaction mode, and for locks that `pglock ls` lists.
 func WithLease(client *pglock.Client, opts ...pglock.LeaseOption) Option {
 	return func(c *config) error {
 		c.client, c.lease = client, opts
@@ -119,8 +119,8 @@ func GolangMigrateKey(databaseName, schema, table string) int64 {
 }
 
 // AllowNewer makes Run return nil, and change nothing, if the database's version is higher than the
-// last one of the source: see Rolling out above. Run can't tell a later release from another program
-// that uses the same version table. Default: ErrUnknownVersion.
+// last one of the source: see Rolling out above. Run can't distinguish a later release from another
+// program that uses the same version table. Default: ErrUnknownVersion.
 func AllowNewer() Option {
 	return func(c *config) error { c.allowNewer, c.onlyRun = true, "AllowNewer"; return nil }
 }

@@ -29,8 +29,8 @@ import (
 //
 // On success the database is at the source's last version. The error is
 //
-//   - *pglock.WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the holder.
-//     advisory.ErrPooled: behind a pooler in transaction mode the lock must be a lease.
+//   - *pglock.WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the
+//     holder. advisory.ErrPooled: behind a pooler in transaction mode the lock must be a lease.
 //   - *MigrationError: the SQL of a file failed. It says whether anything is left.
 //   - ErrDirty, ErrUnknownVersion, ErrOtherSource, ErrOutOfOrder, ErrChanged or ErrNoMigrations.
 //   - pglock.ErrLost: the lock was lost between two migrations.
@@ -83,8 +83,8 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	case err == nil && len(d.run) == 0 && (len(d.record) == 0 || !at.mayRecord):
 		return nil
 	}
-	// A migration that runs now looks dirty too. Only the holder of the lock can
-	// tell the two apart.
+	// A migration that runs now looks dirty too. Only the holder of the lock can distinguish the
+	// two.
 	if r.held, err = r.wait(ctx, r.pool); err != nil {
 		return err
 	}

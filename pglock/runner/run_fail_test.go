@@ -70,7 +70,7 @@ func TestFailedMigration(t *testing.T) {
 	}{
 		"half-way":                {"INSERT INTO journal VALUES (1); SELECT 1/0;", false, 0, "division by zero"},
 		"in its last statement":   {"INSERT INTO journal VALUES (1); COMMIT; SELECT 1/0;", true, 1, "UPDATE"},
-		"which needs its own":     {"INSERT INTO journal VALUES (1); CREATE INDEX CONCURRENTLY ON journal (version);", false, 0, "a file of its own"},
+		"which needs its own":     {"INSERT INTO journal VALUES (1); CREATE INDEX CONCURRENTLY ON journal (version);", false, 0, "a separate file"},
 		"after a part of it":      {"INSERT INTO journal VALUES (1); COMMIT; BEGIN; VACUUM journal;", true, 1, "UPDATE"},
 		"alone":                   {"CREATE UNIQUE INDEX CONCURRENTLY ON missing (version)", true, 0, "UPDATE"},
 		"at the commit":           {"INSERT INTO journal VALUES (1); CREATE TABLE child (id int UNIQUE REFERENCES child DEFERRABLE INITIALLY DEFERRED); INSERT INTO child VALUES (1); ALTER TABLE journal ADD parent int REFERENCES child (id) DEFERRABLE INITIALLY DEFERRED; UPDATE journal SET parent = 9;", false, 0, ""},

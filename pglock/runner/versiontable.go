@@ -55,8 +55,8 @@ const (
 var errVersionChanged = errors.New("runner: another session changed the version")
 
 // openVersionTable finds the schema of the version table, and names the lock after the table unless
-// it has a name: Run and Wrap then exclude each other. The database is not part of the name, because
-// locks and leases belong to one database. The table may be missing.
+// it has a name: Run and Wrap then exclude each other. The database is not part of the name,
+// because locks and leases belong to one database. The table itself may be missing.
 func (c *config) openVersionTable(ctx context.Context, pool *pgxpool.Pool) (versionTable, error) {
 	t := versionTable{schema: c.schema, table: c.table}
 	if t.schema == "" {
@@ -82,8 +82,8 @@ const tableSQL = `
 		LEFT JOIN pg_class f ON f.relnamespace = n.oid AND f.relname = $3::text
 	WHERE n.nspname = $1::text AND c.relname = $2::text`
 
-// read reads the state. It needs no right except to read the tables. It reads the record after the
-// version, because a row that is younger than the version does no harm.
+// read reads the state, for which it needs no right except to read the tables. It reads the record
+// after the version, because a row that is younger than the version does no harm.
 func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState, error) {
 	s := tableState{version: noVersion, mark: noVersion}
 	err := pool.QueryRow(ctx, tableSQL, t.schema, t.table, t.table+recordSuffix).Scan(&s.recorded, &s.mayRecord)
@@ -183,7 +183,7 @@ func (t versionTable) replace(ctx context.Context, tx pgx.Tx, from, to tableStat
 	return nil
 }
 
-// wrap adds the table's name to an error of the server's. Nil stays nil.
+// wrap adds the table's name to an error of the server, unless err is nil.
 func (t versionTable) wrap(err error) error {
 	if err == nil {
 		return nil

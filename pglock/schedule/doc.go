@@ -16,7 +16,7 @@
 //	Run       the job: it sleeps until each tick
 //	RunDue    the caller: a crontab, a Kubernetes CronJob, another scheduler
 //	Once      the caller, who also knows the tick
-//	OncePer   nobody: once in a period, whenever it is called
+//	OncePer   no timer: once in a period, at any time
 //
 // With a scheduler that has the timer, such as that of robfig/cron, spec is passed twice:
 //
@@ -32,10 +32,11 @@
 //	}
 //	_, err := s.NewJob(gocron.CronJob("0 3 * * 1-5", false), gocron.NewTask(task))
 //
-// The scheduler only says when to look, so one that was paused, or that calls too often, finds the tick
-// done. A gocron.Locker can't do that, because it is not told the tick and would derive it from the time
-// of a call that is late. For a gocron.DailyJob, spec is Daily in the scheduler's location, and for a
-// gocron.DurationJob of d it is Every(d), of whose ticks the first scheduler that calls runs each.
+// The scheduler only says when to look, so one that was paused, or that calls too often, finds the
+// tick done. A gocron.Locker can't do that, because it does not receive the tick and would derive
+// it from the time of a call that is late. For a gocron.DailyJob, spec is Daily in the scheduler's
+// location, and for a gocron.DurationJob of d it is Every(d), of whose ticks the first scheduler
+// that calls runs each.
 //
 // The command `pglock run --tick` does the same for programs in other languages.
 //
@@ -61,8 +62,8 @@
 //	record the tick, guarded by the lease; release
 //
 // A tick that is recorded never runs again. A tick is not recorded if its runner died or lost the
-// lease. Another process that waits for the lease then runs it, at the latest when the TTL is over.
-// So each tick is completed once, but more than one process may have begun it. Use
+// lease. Another process that waits for the lease then runs it, at the latest when the TTL has
+// passed. So each tick is completed once, but more than one process may have begun it. Use
 // [pglock.Lease.Guard] in the transaction for writes that must not happen twice even then.
 //
 // A run that fails counts as run: the caller gets the error, and the tick is recorded. A run that
@@ -74,34 +75,34 @@
 // waits for it. While one process runs a tick, the others wait until the next tick is due, to take
 // the tick over if its runner dies: see [WithWait]. Waiting holds no connection.
 //
-// Of the ticks that were missed, because no process was up or because the tick before took long, the
-// latest runs late, at once. The earlier ones are skipped, except those that are not later than the
-// TTL plus 5 s. The first tick of a job that never ran is in the future. [WithMaxLate] bounds how
-// late a tick may begin.
+// Of the ticks that were missed, because no process was up or because the tick before took long,
+// the latest runs late, at once. The earlier ones are skipped, except those that are not later than
+// the TTL plus 5 s. The first tick of a job that never ran is in the future. [WithMaxLate] bounds
+// how late a tick may begin.
 //
 // # Days of 23 and 25 hours
 //
-// [Daily] has one tick for each day of the calendar. [Every] counts in UTC and knows no such days, so
-// every 24 hours is not daily. For a cron expression, its parser decides: that of robfig/cron has no tick
-// for a time that is skipped, and two for a time that comes twice.
+// [Daily] has one tick for each day of the calendar. [Every] counts in UTC and knows no such days,
+// so every 24 hours is not daily. For a cron expression, its parser decides: that of robfig/cron
+// has no tick for a time that is skipped, and two for a time that comes twice.
 //
 // # Failures
 //
 // [Job.Run] and most schedulers have no caller to return an error to. Run and RunDue log failures
-// at Warn: the job's own error, a lost lease, and a tick that could not be run, because the database
-// is unreachable or an earlier tick still runs. [WithReport] receives the results, for metrics. A tick
-// that another process has run (ErrDone) or is running (ErrRunning) is not a failure: it is logged at
-// Debug, and not reported.
+// at Warn: the job's own error, a lost lease, and a tick that could not be run, because the
+// database is unreachable or an earlier tick still runs. [WithReport] receives the results, for
+// metrics. A tick that another process has run (ErrDone) or is running (ErrRunning) is not a
+// failure: it is logged at Debug, and not reported.
 //
 // # Limits
 //
 //   - A machine whose clock is more than a minute ahead of the database's gets ErrClock. It would
 //     run ticks too early, and record them for all others.
-//   - If the database's clock was ahead too and is set back, the last recorded tick is in the future.
-//     Nothing says which of the ticks before it were run, so all of them fail with ErrClock until that
-//     time, or until an operator deletes the row that the error names. Then the latest tick that is
-//     due runs, although it may have run before.
-//   - All processes must use the same schedule, in the same time zone. Run, RunDue and BeginDue notice
-//     another zone and run no tick twice for it (ErrZone), but not another schedule.
+//   - If the database's clock was ahead too and is set back, the last recorded tick is in the
+//     future. Nothing says which of the ticks before it were run, so all of them fail with ErrClock
+//     until that time, or until an operator deletes the row that the error names. Then the latest
+//     tick that is due runs, although it may have run before.
+//   - All processes must use the same schedule, in the same time zone. Run, RunDue and BeginDue
+//     notice another zone and run no tick twice for it (ErrZone), but not another schedule.
 //   - The job's writes are not fenced automatically. The function gets the lease to guard them.
 package schedule

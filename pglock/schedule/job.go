@@ -53,8 +53,8 @@ const maxName = errs.MaxName - len(markPrefix)
 // On success only this Run may run the tick, until End, until Abandon, or until its lease is lost.
 // On failure nothing is held. The error then wraps one of these, or is the client's:
 //   - ErrDone: the tick was run.
-//   - pglock.ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was over.
-//     With ErrRunning it was this tick.
+//   - pglock.ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was
+//     over. With ErrRunning it was this tick.
 //   - ErrClock: this machine's clock is ahead, or the clock of an earlier run was.
 //   - ErrMissed: the tick is later than WithMaxLate allows.
 //   - pglock.ErrHeldByCaller: ctx is that of a run of the job. Runs do not join one another.
@@ -64,8 +64,8 @@ func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
 	return j.begin(ctx, claim{tick: tick}, j.cfg.wait)
 }
 
-// BeginDue is Begin for the tick of s that is due: see Due. If no tick was ever due, the error wraps ErrDone.
-// If the last tick is that of a process in another time zone, it wraps ErrZone.
+// BeginDue is Begin for the tick of s that is due: see Due. If no tick was ever due, the error
+// wraps ErrDone. If the last tick is that of a process in another time zone, it wraps ErrZone.
 func (j *Job) BeginDue(ctx context.Context, s Schedule) (*Run, error) {
 	c, err := j.due(s)
 	if err != nil {
@@ -88,9 +88,9 @@ func (j *Job) due(s Schedule) (claim, error) {
 
 // BeginPer starts a run unless one began less than period ago by the database's clock. A run may
 // begin a tenth of the period early, but not more than 10 s, so that a timer with that period needs
-// no tolerance of its own. The tick of the Run is the time at which it begins, by the database's
-// clock. BeginPer waits as Begin does, and returns the same errors. The period must be a
-// millisecond or more.
+// no tolerance. The tick of the Run is the time at which it begins, by the database's clock.
+// BeginPer waits as Begin does, and returns the same errors. The period must be a millisecond or
+// more.
 func (j *Job) BeginPer(ctx context.Context, period time.Duration) (*Run, error) {
 	return j.begin(ctx, claim{period: period}, j.cfg.wait)
 }
@@ -150,8 +150,8 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	if err != nil {
 		return nil, j.explainBusy(ctx, c, err)
 	}
-	// Another process may have run the tick between the first check and the grant, or one of its zone, whose
-	// labels are gone.
+	// Another process may have run the tick between the first check and the grant, or one of its
+	// zone, whose labels are gone.
 	tick, last, err := j.check(ctx, c)
 	if known := c.of == nil || last.Equal(before) || last.Equal(began.Truncate(time.Microsecond)) || isTick(c.of, last.In(tick.Location())); err == nil && !known {
 		err = j.refuse(ErrZone, "tick %s is not run, because %s was run meanwhile, by another schedule or time zone: must be one on all hosts", format(tick), format(last))
@@ -162,8 +162,8 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	return &Run{j, lease, tick, time.Now()}, nil
 }
 
-// The labels of the job's lease with the tick that its holder runs, and with the tick after it. The view
-// schedules reads them.
+// The labels of the job's lease with the tick that its holder runs, and with the tick after it. The
+// view schedules reads them.
 const (
 	tickLabel = "tick"
 	nextLabel = "next"

@@ -22,9 +22,9 @@ const (
 // Run runs fn once for each tick of s until ctx is done, and then returns ctx's cause. It returns
 // pglock.ErrClosed if the client is closed, and nil after the last tick, if there is one.
 //
-// Failures do not end the loop. A tick that could not begin because the database was unreachable, or
-// whose lease was lost, is tried again until the next tick is due. Of the failures to begin, the first
-// is logged and reported.
+// Failures do not end the loop. A tick that could not begin because the database was unreachable,
+// or whose lease was lost, is tried again until the next tick is due. Of the failures to begin, the
+// first is logged and reported.
 //
 // Ticks run in order, beginning with the tick after the last one that was run, or with the first
 // tick after the call if none ever was. See the package for ticks that were missed.

@@ -57,12 +57,12 @@ type claim struct {
 
 func claimOf(s Schedule, tick time.Time) claim { return claim{tick: tick, next: s.Next(tick), of: s} }
 
-// checkZone refuses the tick if the last one to begin was the same tick in another time zone, or an earlier one while
-// the next one in that zone is not due. The labels of that grant, which the next grant replaces, have its time with
-// the offset from UTC. checkZone returns that time.
+// checkZone refuses the tick if the last one to begin was the same tick in another time zone, or an
+// earlier one while the next one in that zone is not due. The labels of that grant, which the next
+// grant replaces, have its time with the offset from UTC. checkZone returns that time.
 //
-// If no process of that zone is left, the job goes on in this one. So a day never has two runs, and it has one even
-// if the zone changes, unless this process looks for its tick only once.
+// If no process of that zone is left, the job continues in this zone. So a day never has two runs,
+// and it has one even if the zone changes, unless this process looks for its tick only once.
 func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error) {
 	if c.of == nil {
 		return last, nil
@@ -91,8 +91,9 @@ func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error
 // period the tick is the time by the database's clock. last is the last tick that was run.
 //
 // Begin refuses ticks that are ahead by more than maxAhead, so a mark that is further ahead was
-// recorded by a wrong clock, or the clock is wrong now. The ticks up to the mark may have been run or
-// not, so none of them runs, but they don't pass for done either: that would stop the job silently.
+// recorded by a wrong clock, or the clock is wrong now. The ticks up to the mark may have been run
+// or not, so none of them runs, but they don't pass for done either: that would stop the job
+// silently.
 func (j *Job) check(ctx context.Context, c claim) (tick, last time.Time, err error) {
 	if c.period == 0 && c.tick.UnixMicro() <= 1 {
 		return tick, last, errs.InvalidOption("schedule", "tick %s is too early: must be after 1970", format(c.tick))

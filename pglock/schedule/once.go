@@ -19,8 +19,8 @@ type Func = func(ctx context.Context, l *pglock.Lease) error
 // wraps ErrDone if the tick was run before. If fn did not run, the error is that of Begin.
 //
 // If fn failed, the error is fn's, and the tick is recorded as run. Two cases leave the tick to
-// another process: ctx was done, or the error is joined with pglock.ErrLost. If fn panics, the tick is
-// recorded, and the panic continues.
+// another process: ctx was done, or the error is joined with pglock.ErrLost. If fn panics, the tick
+// is recorded, and the panic continues.
 func (j *Job) Once(ctx context.Context, tick time.Time, fn Func) error {
 	_, err := j.once(ctx, claim{tick: tick}, j.cfg.wait, fn)
 	return err
@@ -34,9 +34,10 @@ func (j *Job) OncePer(ctx context.Context, period time.Duration, fn Func) error 
 	return err
 }
 
-// RunDue runs fn for the tick of s that is due unless the tick was run: see Due. Call it when a timer
-// of your own fires: that of a scheduler, of a crontab or of a Kubernetes CronJob. A tick of a time
-// when no process was up is run by the next call, until the tick after it is due: see WithMaxLate.
+// RunDue runs fn for the tick of s that is due unless the tick was run: see Due. Call it when a
+// timer of your own fires: that of a scheduler, of a crontab or of a Kubernetes CronJob. A tick of
+// a time when no process was up is run by the next call, until the tick after it is due: see
+// WithMaxLate.
 //
 // Its errors are those of Once, also logged and reported as Run does. If no tick was ever due, the
 // error wraps ErrDone.
@@ -56,8 +57,8 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 // tickKey is the key of the tick that a context carries.
 type tickKey struct{}
 
-// TickFromContext returns the tick that a Func runs, from its context, and reports false for any other
-// context. With OncePer it is the time of the run by the database's clock.
+// TickFromContext returns the tick that a Func runs, from its context, and reports false for any
+// other context. With OncePer it is the time of the run by the database's clock.
 func TickFromContext(ctx context.Context) (tick time.Time, ok bool) {
 	tick, ok = ctx.Value(tickKey{}).(time.Time)
 	return tick, ok

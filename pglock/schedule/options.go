@@ -17,17 +17,18 @@ var (
 	// ErrDone: the tick was run before, here or in another process. It is not a failure.
 	ErrDone = errors.New("schedule: tick was already run")
 
-	// ErrRunning: another process runs this tick or a later one. It is not a failure, and comes
-	// with pglock.ErrNotAcquired.
+	// ErrRunning: another process runs this tick or a later one. It is not a failure, and the error
+	// also wraps pglock.ErrNotAcquired.
 	ErrRunning = errors.New("schedule: another process runs the tick")
 
 	// ErrClock: this machine's clock, or the last recorded tick, is more than a minute ahead of the
 	// database's clock. The text says which, and the remedy.
 	ErrClock = errors.New("schedule: clock is ahead of the database's")
 
-	// ErrZone: the tick is not run, because the last one is of another time zone, so that the job would run
-	// twice. Set one zone on all hosts. If no process of that zone begins its next tick, this one goes on in
-	// its own. It is also the error of a time zone that is unknown: see Daily.
+	// ErrZone: the tick is not run, because the last one is of another time zone, so that the job
+	// would run twice. Set one zone on all hosts. If no process of that zone begins its next tick,
+	// this one continues in its own zone. It is also the error of a time zone that is unknown: see
+	// Daily.
 	ErrZone = errors.New("schedule: another time zone")
 
 	// ErrMissed: the tick was not run in time, and is now later than WithMaxLate allows.
@@ -37,7 +38,7 @@ var (
 const (
 	defaultTTL = 30 * time.Second
 
-	// takeoverTime is how long the default wait goes on after a dead runner's lease has expired.
+	// takeoverTime is how long the default wait continues after a dead runner's lease has expired.
 	takeoverTime = 5 * time.Second
 )
 
@@ -76,10 +77,10 @@ func WithWait(d time.Duration) Option {
 	}
 }
 
-// WithMaxLate sets how late a tick may begin, by the database's clock. A tick that was missed because
-// no process was up, and a tick that waited for the one before it, is then skipped with ErrMissed.
-// Choose more than the TTL, so that a tick can still be taken over from a runner that died. Default:
-// a tick may begin until the next one is due.
+// WithMaxLate sets how late a tick may begin, by the database's clock. A tick that was missed
+// because no process was up, and a tick that waited for the one before it, is then skipped with
+// ErrMissed. Choose more than the TTL, so that a tick can still be taken over from a runner that
+// died. Default: a tick may begin until the next one is due.
 func WithMaxLate(d time.Duration) Option {
 	return func(c *config) error {
 		c.maxLate = d
@@ -87,8 +88,8 @@ func WithMaxLate(d time.Duration) Option {
 	}
 }
 
-// WithLabels stores labels with the lease of a run, for people, as pglock.WithLabels does. The label
-// "tick" always has the tick, and with Run and RunDue "next" the one after it. Default: no other labels.
+// WithLabels stores labels with the lease of a run, as pglock.WithLabels does. The label "tick"
+// always has the tick, and with Run and RunDue "next" the one after it. Default: no other labels.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error { maps.Copy(c.labels, labels); return nil }
 }
@@ -104,8 +105,8 @@ func WithReport(report func(tick time.Time, err error)) Option {
 	}
 }
 
-// WithLogger sets the logger of a Job, which is otherwise slog.Default(): see Failures above. Each run
-// also logs at Warn that its tick could not be recorded at first. With nil nothing is logged.
+// WithLogger sets the logger of a Job, which is otherwise slog.Default(): see Failures above. Each
+// run also logs at Warn that its tick could not be recorded at first. With nil nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	l = quiet.Logger(l)
 	return func(c *config) error { c.logger = func() *slog.Logger { return l }; return nil }
@@ -119,8 +120,8 @@ func WithClock(now func() time.Time) Option {
 	}
 }
 
-// Done reports whether an error only says that the tick was run before, or that another process runs
-// it: ErrDone or ErrRunning.
+// Done reports whether an error only says that the tick was run before, or that another process
+// runs it: ErrDone or ErrRunning.
 func Done(err error) bool { return errors.Is(err, ErrDone) || errors.Is(err, ErrRunning) }
 
 // report logs the result of a tick and calls the function of WithReport. For a tick that another

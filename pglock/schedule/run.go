@@ -34,8 +34,8 @@ func (r *Run) Tick() time.Time { return r.tick }
 // End records the tick as run and releases the lease. While the database can't be reached it tries
 // again, as long as the lease is held, because a tick that is not recorded runs again elsewhere. If
 // the lease was lost, the tick is not recorded, another process may run it too, and the error wraps
-// pglock.ErrLost or fencing.ErrStale. When ctx is done, End has 10 s left to record the tick, and then 10 s
-// to release the lease.
+// pglock.ErrLost or fencing.ErrStale. When ctx is done, End has 10 s left to record the tick, and
+// then 10 s to release the lease.
 func (r *Run) End(ctx context.Context) error { return r.end(ctx, nil) }
 
 // end is End for work that has failed with that error.
@@ -73,8 +73,8 @@ func release(ctx context.Context, lease *pglock.Lease) error {
 	return lease.Release(ctx)
 }
 
-// record raises the mark to the tick, guarded by the lease, and repeats that while the lease is held.
-// A try whose reply was lost has raised the mark: the same tick may come again.
+// record raises the mark to the tick, guarded by the lease, and repeats that while the lease is
+// held. A try whose reply was lost has raised the mark: the same tick may come again.
 func (r *Run) record(ctx context.Context) error {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -38,8 +38,8 @@ type invalid struct{ err error }
 
 func (invalid) Next(time.Time) time.Time { return time.Time{} }
 
-// checkSchedule returns an error that wraps pglock.ErrInvalidOption if s has no ticks that all processes
-// agree on. It looks at the first tick after now.
+// checkSchedule returns an error that wraps pglock.ErrInvalidOption if s has no ticks that all
+// processes agree on. It looks at the first tick after now.
 func checkSchedule(s Schedule, now time.Time) error {
 	if s == nil {
 		return errs.InvalidOption("schedule", "schedule is nil: must be set")
@@ -51,7 +51,7 @@ func checkSchedule(s Schedule, now time.Time) error {
 	switch {
 	case tick.IsZero() && lastTick(s, now).IsZero():
 		return errs.InvalidOption("schedule", "schedule %T never has a tick, as one for February 30", s)
-	case tick.IsZero(): // it is over
+	case tick.IsZero(): // the last tick has passed
 		return nil
 	case !tick.After(now):
 		return errs.InvalidOption("schedule", "schedule %T returns a tick that is not after the time it was asked for", s)
@@ -129,9 +129,9 @@ func lastTick(s Schedule, now time.Time) time.Time {
 // comes twice, the tick is the first one.
 //
 // If at is not a time of day or loc is nil, the functions that get the schedule return
-// pglock.ErrInvalidOption. They do so with ErrZone if loc is time.Local and the environment variable TZ
-// names a zone that can't be loaded, for which package time silently takes UTC. A program in an image
-// without zone files imports time/tzdata.
+// pglock.ErrInvalidOption. They do so with ErrZone if loc is time.Local and the environment
+// variable TZ names a zone that can't be loaded, for which package time silently takes UTC. A
+// program in an image without zone files imports time/tzdata.
 func Daily(at string, loc *time.Location) Schedule {
 	if loc == nil {
 		return invalid{errs.InvalidOption("schedule", "location is nil: must be set, for example to time.Local")}
@@ -157,8 +157,8 @@ type daily struct {
 	loc                  *time.Location
 }
 
-// Next begins with the day of t. The tick of an earlier day is over, since it is the first moment at
-// which the clock shows that time or a later one.
+// Next begins with the day of t. The tick of an earlier day has passed, since it is the first
+// moment at which the clock shows that time or a later one.
 func (d daily) Next(t time.Time) time.Time {
 	year, month, day := t.In(d.loc).Date()
 	for {
