@@ -28,7 +28,7 @@
 // other. The next release can drop the option.
 //
 // A waiter of either kind holds no snapshot, so that it does not block CREATE INDEX CONCURRENTLY. A
-// wait ends when the context ends or the time of WithTimeout is over.
+// wait ends when the context ends or the time of WithTimeout has passed.
 //
 // Goose runs all files of a run on one connection, and then returns it to its pool, so what a file
 // sets by SET reaches the next files and the service: use SET LOCAL in a transaction.

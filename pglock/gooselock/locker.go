@@ -39,9 +39,9 @@ func NewLocker(client *pglock.Client, name string, opts ...Option) (*Locker, err
 	return &Locker{client: client, name: name, cfg: cfg}, nil
 }
 
-// Lock waits for the lock until ctx ends or the time of WithTimeout is over. The error is then a
-// *pglock.WaitError (errors.Is pglock.ErrNotAcquired) with a *pglock.BusyError that names the holder.
-// Lock does not use the database that goose passes.
+// Lock waits for the lock until ctx ends or the time of WithTimeout has passed. The error is then a
+// *pglock.WaitError (errors.Is pglock.ErrNotAcquired) with a *pglock.BusyError that names the
+// holder. Lock does not use the database that goose passes.
 //
 // If StopOnLoss made ctx or one of its parents, that context ends when the lease is lost.
 func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {

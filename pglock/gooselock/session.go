@@ -46,11 +46,11 @@ func NewSessionLocker(name string, opts ...Option) (*SessionLocker, error) {
 	return &SessionLocker{name, ids, cfg}, nil
 }
 
-// SessionLock polls for the lock until ctx ends or the time of WithTimeout is over. The error is
-// then a *pglock.WaitError (errors.Is pglock.ErrNotAcquired) whose text names the session that holds
-// the lock, and conn holds no lock. With pgx's driver, the error behind a pooler in transaction mode is
-// advisory.ErrPooled. After any other error SessionLock closes the connection, so that no lock is
-// left on it.
+// SessionLock polls for the lock until ctx ends or the time of WithTimeout has passed. The error is
+// then a *pglock.WaitError (errors.Is pglock.ErrNotAcquired) whose text names the session that
+// holds the lock, and conn holds no lock. With pgx's driver, the error behind a pooler in
+// transaction mode is advisory.ErrPooled. After any other error SessionLock closes the connection,
+// so that no lock is left on it.
 func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	start := time.Now()
 	bounded, cancel := l.cfg.waitContext(ctx)
@@ -100,9 +100,9 @@ func (l *SessionLocker) waitEnded(ctx context.Context, start time.Time, holder e
 //go:embed sql/holder.sql
 var holderSQL string
 
-// readHolder returns a text about the session that holds the lock, as an error, or nil if the server
-// reports none. The server reads two views one after the other, so a session that began in between
-// has no name at the first read.
+// readHolder returns a text about the session that holds the lock, as an error, or nil if the
+// server reports none. The server reads two views one after the other, so a session that began in
+// between has no name at the first read.
 func readHolder(ctx context.Context, conn *sql.Conn, id int64) error {
 	pid, name := 0, ""
 	for range 2 {

@@ -1,6 +1,6 @@
-// Package inspect has what Client.Get, Client.Locks and Client.Watch of package pglock return: who holds
-// a lock, who waits for it, and how its last grant ended. The client reads all of it from one row and its
-// queue, so each Lock is a state that existed, and may have changed since.
+// Package inspect has what Client.Get, Client.Locks and Client.Watch of package pglock return: who
+// holds a lock, who waits for it, and how its last grant ended. The client reads all of it from one
+// row and its queue, so each Lock is a state that existed, and may have changed since.
 package inspect
 
 import (
@@ -39,8 +39,8 @@ type Lock struct {
 // Held reports whether the lock was held when its row was read.
 func (l Lock) Held() bool { return l.Holder != "" && l.Remaining > 0 || len(l.Grants) > 0 }
 
-// State returns one word: "held", or "shared" if its grants leave room for others; otherwise "kept" by
-// WithMinHold, "expired" or "free".
+// State returns one word: "held", or "shared" if its grants leave room for others; otherwise "kept"
+// by WithMinHold, "expired" or "free".
 func (l Lock) State() string {
 	switch {
 	case len(l.Grants) > 0 && !l.Grants[0].Exclusive:
@@ -114,8 +114,8 @@ type Previous struct {
 	Reason  string    `json:"reason,omitempty"` // of a revocation
 }
 
-// Waiter describes a client that waits for a lock. Callers of one client count as one waiter, and the
-// fields describe the first of them.
+// Waiter describes a client that waits for a lock. Callers of one client count as one waiter, and
+// the fields describe the first of them.
 type Waiter struct {
 	Holder    string        // the holder's name of its lease, once granted
 	Ticket    int64         // its position in the queue, where smaller tickets are first; 0: it is in the overflow list
@@ -127,7 +127,7 @@ type Waiter struct {
 // Filter selects locks by all of its set fields, so its zero value selects all.
 type Filter struct {
 	Held    bool              // held locks only
-	Waiting bool              // locks that somebody waits for
+	Waiting bool              // locks with waiters
 	Prefix  string            // of the name
 	Pattern string            // of the whole name, where * is any text and ? any character
 	Holder  string            // of the last grant, unless released

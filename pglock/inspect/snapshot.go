@@ -27,8 +27,8 @@ const (
 	ByRemaining Order = "remaining" // those that expire first, and last those that were released
 )
 
-// Snapshot is what an operator sees of one schema. Its parts are read one after the other, so a lock
-// may be in one and not in another.
+// Snapshot is what an operator sees of one schema. Its parts are read one after the other, so a
+// lock may be in one and not in another.
 type Snapshot struct {
 	At     time.Time // by the server's clock
 	Server Server
@@ -63,7 +63,8 @@ type Server struct {
 // Full reports that hardly a connection is left: nine tenths of them are in use.
 func (s Server) Full() bool { return 10*s.Connections >= 9*s.MaxConnections && s.MaxConnections > 0 }
 
-// NestedWait is a call that waits for locks, all of them together, while its context carries leases of others.
+// NestedWait is a call that waits for locks, all of them together, while its context carries leases
+// of others.
 type NestedWait struct {
 	Holder string // as others see it when it holds the locks
 	Names  []string
@@ -122,7 +123,7 @@ type Session struct {
 	Listens     bool
 }
 
-// Block is one line of the tree of who waits for whom: a lock that somebody waits for with its holders,
+// Block is one line of the tree of who waits for whom: a lock that has waiters, with its holders,
 // or one of its waiters, which is a level deeper.
 type Block struct {
 	Depth   int // even for locks, odd for waiters
@@ -138,11 +139,11 @@ type Block struct {
 }
 
 // Tree returns the tree of who waits for whom, for the locks of the Snapshot. Below a waiter are
-// the locks that it holds and others wait for. What a call holds is known if its context carries
-// the leases. Otherwise holders are known by their names, which are those of clients: one that
-// holds and waits in two calls that have nothing to do with each other looks as if it waited with
-// what it holds. So only nested calls are a Cycle, and only if each lock has one holder, since a
-// lock of several is granted when any of them releases it.
+// the locks that it holds and others wait for. If the context of a call carries its leases, Tree
+// knows what the call holds. Otherwise holders are known by their names, which are those of
+// clients: one that holds and waits in two unrelated calls looks as if it waited with what it
+// holds. So only nested calls are a Cycle, and only if each lock has one holder, since a lock of
+// several is granted when any of them releases it.
 func (s Snapshot) Tree() (tree []Block) {
 	locks := map[string]Lock{}
 	granted := map[fencing.Token]string{} // names of locks

@@ -1,6 +1,6 @@
-// Package observe describes what a client of package pglock does, for metrics, traces and logs. A program
-// passes functions to pglock.WithObserver for the events that it needs; module otelpglock has them for
-// OpenTelemetry.
+// Package observe describes what a client of package pglock does, for metrics, traces and logs. A
+// program passes functions to pglock.WithObserver for the events that it needs; module otelpglock
+// has them for OpenTelemetry.
 package observe
 
 import (
@@ -10,28 +10,29 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Hooks are called with the events of a client. A nil function ignores its events, and later versions may
-// add functions and fields of events.
+// Hooks are called with the events of a client. A nil function ignores its events, and later
+// versions may add functions and fields of events.
 //
-// The functions must be safe for concurrent use. They must not block, because they are called where the
-// event happens, so a slow one delays its call and later work, such as the other leases of an answered
-// renewal, but neither a lease nor its end, because the result takes effect first. A function that passes
-// events to something slow puts them into a buffer, and drops those that do not fit. A panic of a function
-// ends there: the client logs it at Error and continues, as if the function had returned.
+// The functions must be safe for concurrent use. They must not block, because they are called where
+// the event happens, so a slow one delays its call and later work, such as the other leases of an
+// answered renewal, but neither a lease nor its end, because the result takes effect first. A
+// function that passes events to something slow puts them into a buffer, and drops those that do
+// not fit. A panic of a function ends there: the client logs it at Error and continues, as if the
+// function had returned.
 //
-// A call or a lease of several names raises an event for each of them. The context is never done, and has
-// the values of the context that was passed to Acquire, or none for batches.
+// A call or a lease of several names raises an event for each of them. The context is never done,
+// and has the values of the context that was passed to Acquire, or none for batches.
 type Hooks struct {
 	// Wait is called when an Acquire begins to wait, at most once for each call.
 	Wait func(ctx context.Context, e WaitEvent)
 
-	// Acquire is called when an Acquire or TryAcquire ends, granted or not, and when Adopt has adopted
-	// a grant. A call with an invalid argument, on a closed client, or whose context holds the lock
-	// raises no event.
+	// Acquire is called when an Acquire or TryAcquire ends, granted or not, and when Adopt has
+	// adopted a grant. A call with an invalid argument, on a closed client, or whose context holds
+	// the lock raises no event.
 	Acquire func(ctx context.Context, e AcquireEvent)
 
-	// Handoff is called, in addition to Acquire and Release, when a release has granted the lock to the
-	// next waiter of the same process. The context is that of the released lease.
+	// Handoff is called, in addition to Acquire and Release, when a release has granted the lock to
+	// the next waiter of the same process. The context is that of the released lease.
 	Handoff func(ctx context.Context, e HandoffEvent)
 
 	// Renewal is called for each lease that a statement renews or fails to renew.
@@ -40,15 +41,16 @@ type Hooks struct {
 	// Loss is called, instead of Release, when a lease is lost.
 	Loss func(ctx context.Context, e LossEvent)
 
-	// Release is called when a release has a result, again if it is repeated after a failure, and by
-	// HandOver. A lease that Close lets expire raises no event.
+	// Release is called when a release has a result, again if it is repeated after a failure, and
+	// by HandOver. A lease that Close lets expire raises no event.
 	Release func(ctx context.Context, e ReleaseEvent)
 
 	// Batch is called when a batch of operations, maybe a batch of one, was sent.
 	Batch func(ctx context.Context, e BatchEvent)
 
-	// Result is called with the results of what is built on locks, which Kind lists. Packages leader,
-	// schedule and once raise them by pglock.Client.Report, and so can a program for its own layers.
+	// Result is called with the results of what is built on locks, which Kind lists. Packages
+	// leader, schedule and once raise them by pglock.Client.Report, and so can a program for its
+	// own layers.
 	Result func(ctx context.Context, e ResultEvent)
 }
 

@@ -32,7 +32,7 @@ const persistence = 10 * time.Second
 //
 //	fn returns                 the effect         recorded       the next call with the key
 //	a result and nil           happened           done           returns the result
-//	Failed(err)                failed for good    failed         returns a *FailedError
+//	Failed(err)                failed permanently    failed         returns a *FailedError
 //	NotDone(err)               did not happen     nothing        runs fn
 //	another error, or panics   may have happened  still started  follows the rule
 //
@@ -41,14 +41,14 @@ const persistence = 10 * time.Second
 // effect happened, and WithRetry runs fn again.
 //
 // fingerprint and the result are as for Tx. A result that can't be stored is an error of the first
-// call, which wraps ErrNoResult and comes with the result, and of each repeated call.
+// call, which wraps ErrNoResult and is returned with the result, and of each repeated call.
 //
 // On success the result is recorded, durably. Otherwise the error is one of these:
 //   - ErrMismatch, ErrNoResult, a *FailedError or an *UnknownError, as above.
 //   - fn's error, if it was marked with NotDone.
 //   - ErrInProgress, with the *pglock.BusyError, after the wait that WithWait allows.
 //   - ErrNotRecorded, with the result: the effect happened, and the database could not be reached
-//     for 10 s, or another attempt has replaced this one. ErrOutcomeUnknown comes with it.
+//     for 10 s, or another attempt has replaced this one. The error also wraps ErrOutcomeUnknown.
 //   - an error of Acquire, or of the database before fn ran. fn did not run.
 //   - ErrInvalidKey or pglock.ErrInvalidOption, before anything is sent.
 //
@@ -132,8 +132,8 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 	}
 	held, joined := false, false
 	acquired := c.client.Do(ctx, LockName(c.Key), func(ctx context.Context, l *pglock.Lease) error {
-		// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look like this
-		// call's own.
+		// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look
+		// like this call's own.
 		if joined = l == outer; !joined {
 			held = true
 			data, err = c.underLease(ctx, l)
@@ -201,8 +201,8 @@ func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r records.Record)
 	return c.recordOutcome(ctx, l, r, data, err)
 }
 
-// recordOutcome records the outcome of the attempt r, and returns the answer of this call. ctx does not
-// bound it.
+// recordOutcome records the outcome of the attempt r, and returns the answer of this call. ctx does
+// not bound it.
 func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r records.Record, data []byte, outcome error) ([]byte, error) {
 	state := records.Done
 	switch {
@@ -243,7 +243,7 @@ func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) 
 	case err == nil:
 		err = fmt.Errorf("the attempt with token %d has replaced this one", r.Token)
 	case errors.Is(err, pgx.ErrNoRows):
-		err = errors.New("somebody has deleted the record")
+		err = errors.New("the record was deleted")
 	}
 	return nil, notRecorded(Started{Key: c.Key, Token: l.Token(), Holder: l.Holder()}, outcome, err)
 }
@@ -260,8 +260,8 @@ func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
 	return err
 }
 
-// persist is on, until op succeeds or fails for good, or ctx or the time is over. A repeated statement
-// finds its own record.
+// persist is like on, but repeats op until it succeeds or fails permanently, ctx ends, or the time
+// of persistence has passed. A repeated statement finds the record that it wrote before.
 func persist[T any](ctx context.Context, c *doCall, op func(ctx context.Context, all records.Records) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, persistence)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 )
 
 // Answers about a key. Wrong use and failures of the database are errors of other packages:
-// pglock.ErrInvalidOption, ErrTimeout, ErrDeadlock and ErrPrivilege, fencing.ErrSchemaMissing, and in
-// transactions fencing.ErrSnapshot and advisory.ErrTx.
+// pglock.ErrInvalidOption, ErrTimeout, ErrDeadlock and ErrPrivilege, fencing.ErrSchemaMissing, and
+// in transactions fencing.ErrSnapshot and advisory.ErrTx.
 var (
 	// ErrMismatch: the key was used with another fingerprint, so for another request. Nothing was
 	// done.
@@ -28,18 +28,19 @@ var (
 	// *UnknownError.
 	ErrOutcomeUnknown = errors.New("once: the effect was started, and its outcome is unknown")
 
-	// ErrFailed: the effect has failed for good. It comes in a *FailedError, from the first call
+	// ErrFailed: the effect has failed permanently. It comes in a *FailedError, from the first call
 	// and from each repetition.
 	ErrFailed = errors.New("once: the effect failed")
 
 	// ErrNoResult: the effect happened, and its result could not be stored.
 	ErrNoResult = errors.New("once: the effect happened, and its result was not stored")
 
-	// ErrResultTooLarge: the result has more than MaxResult bytes. From Do it comes with ErrNoResult.
+	// ErrResultTooLarge: the result has more than MaxResult bytes. From Do the error also wraps
+	// ErrNoResult.
 	ErrResultTooLarge = errors.New("once: the result is too large")
 
-	// ErrNotRecorded: the effect happened, and the record that says so failed. It comes with
-	// ErrOutcomeUnknown, because that is what the next call finds.
+	// ErrNotRecorded: the effect happened, and recording it failed. The error also wraps
+	// ErrOutcomeUnknown, because the next call finds an unknown outcome.
 	ErrNotRecorded = errors.New("once: the effect happened, and this could not be recorded")
 
 	// ErrNotFound: no call has used the key, or its record has expired.
@@ -66,7 +67,7 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() []error { return errs.Causes(ErrOutcomeUnknown, conceal(e.Cause)) }
 
-// FailedError is the answer of an effect that has failed for good: see Failed. errors.Is finds
+// FailedError is the answer of an effect that has failed permanently: see Failed. errors.Is finds
 // ErrFailed and, in the first call only, the cause.
 type FailedError struct {
 	Key   string
@@ -84,7 +85,7 @@ func (e *FailedError) Unwrap() []error { return errs.Causes(ErrFailed, conceal(e
 // deletes the record of the key, so that the next call runs fn. It returns nil for nil.
 func NotDone(err error) error { return mark(err, notDone) }
 
-// Failed marks an error of fn: the effect has failed for good, and that is the answer. Do stores
+// Failed marks an error of fn: the effect has failed permanently, and that is the answer. Do stores
 // the error's text, and each repeated call returns it in a *FailedError. It returns nil for nil.
 func Failed(err error) error { return mark(err, failed) }
 

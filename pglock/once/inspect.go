@@ -51,8 +51,8 @@ func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (
 	return i, nil
 }
 
-// resolveSQL deletes the record of an attempt, or makes it one of an effect that happened. The attempt is the
-// one with the token, and is not running: a newer one has another token.
+// resolveSQL deletes the record of an attempt, or makes it one of an effect that happened. The
+// attempt is the one with the token, and is not running: a newer one has another token.
 const resolveSQL = `
 WITH stuck AS MATERIALIZED (
     SELECT k.key FROM pglock.once_keys AS k JOIN pglock.once_started AS s ON s.key = k.key
@@ -66,12 +66,13 @@ WITH stuck AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM undone) + (SELECT count(*) FROM done) = 1`
 
-// Resolve ends an attempt whose outcome is unknown, after somebody has found out whether its effect happened.
-// If it did, calls with the key get ErrNoResult for 24 h, as the result is not known here; otherwise the next
-// call runs the effect. The token is that of the attempt, as Get and *UnknownError have it.
+// Resolve ends an attempt whose outcome is unknown, after an operator has found out whether its
+// effect happened. If it did, calls with the key get ErrNoResult for 24 h, as the result is not
+// known here; otherwise the next call runs the effect. The token is that of the attempt, as Get and
+// *UnknownError have it.
 //
-// If the attempt runs, or has an outcome, or if there is a newer one, nothing is changed, and the error wraps
-// ErrInProgress; without a record it wraps ErrNotFound. ctx bounds the call.
+// If the attempt runs, or has an outcome, or if there is a newer one, nothing is changed, and the
+// error wraps ErrInProgress; without a record it wraps ErrNotFound. ctx bounds the call.
 func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token, happened bool, opts ...SchemaOption) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -116,8 +117,9 @@ SELECT (SELECT count(*) FROM step), coalesce((SELECT max(s.key) FROM step AS s),
 
 // Prune deletes the records of keys that have expired, and returns their number, also with an
 // error. Calls do not need it: it only frees space. Run it from time to time, for instance with
-// package schedule. It walks the table in steps of 1000 keys, each a transaction of its own if db is
-// a pool, and waits for no lock. It never deletes a record without an outcome. ctx bounds the call.
+// package schedule. It walks the table in steps of 1000 keys, each in a separate transaction if db
+// is a pool, and waits for no lock. It never deletes a record without an outcome. ctx bounds the
+// call.
 func Prune(ctx context.Context, db fencing.DB, opts ...SchemaOption) (deleted int64, err error) {
 	cfg, err := newConfig(opts, SchemaOption.applyTx)
 	if err != nil {

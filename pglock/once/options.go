@@ -61,7 +61,7 @@ func WithRetention(d time.Duration) Option {
 	})
 }
 
-// WithWait bounds the wait for another call with the same key. When the time is over, the error
+// WithWait bounds the wait for another call with the same key. When the time has passed, the error
 // wraps ErrInProgress, and with 0 the call does not wait at all. WithWait does not bound fn. By
 // default a call waits until ctx ends.
 func WithWait(d time.Duration) Option {
@@ -76,10 +76,10 @@ func WithLease(opts ...pglock.LeaseOption) DoOption {
 	return option(func(c *config) error { c.leases = append(c.leases, opts...); return nil })
 }
 
-// WithRetry makes Do run fn again if an earlier attempt has left its outcome unknown. The effect may
-// then happen twice: use it if the effect is idempotent, or if its receiver refuses older tokens. An
-// error marked with NotDone says nothing about the earlier attempt, so the outcome stays unknown.
-// Default: ErrOutcomeUnknown.
+// WithRetry makes Do run fn again if an earlier attempt has left its outcome unknown. The effect
+// may then happen twice: use it if the effect is idempotent, or if its receiver refuses older
+// tokens. An error marked with NotDone says nothing about the earlier attempt, so the outcome stays
+// unknown. Default: ErrOutcomeUnknown.
 func WithRetry() DoOption {
 	return option(func(c *config) error { c.retry = true; return nil })
 }
@@ -90,7 +90,7 @@ func WithRetry() DoOption {
 //
 //   - a result and nil: the effect happened. The result is recorded and returned.
 //   - an error marked with NotDone: it did not happen. Do runs fn.
-//   - an error marked with Failed: it failed for good. That is recorded and returned.
+//   - an error marked with Failed: it failed permanently. That is recorded and returned.
 //   - another error: the outcome stays unknown. Do returns it in an *UnknownError.
 //
 // "It did not happen" must stay true. The process of the earlier attempt may be paused instead of

@@ -20,8 +20,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// LockName returns the name of the lock that Do holds while fn runs: "once:" and the key. If that is
-// too long for a lock's name, it is "once:sha256:" and the key's SHA-256 in hex.
+// LockName returns the name of the lock that Do holds while fn runs: "once:" and the key. If that
+// is too long for a lock's name, it is "once:sha256:" and the key's SHA-256 in hex.
 func LockName(key string) string {
 	if name := "once:" + key; len(name) <= errs.MaxName {
 		return name

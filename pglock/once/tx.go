@@ -9,7 +9,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
-// savepoint keeps a call that fails from aborting the caller's transaction, and undoes what fn wrote.
+// savepoint keeps a call that fails from aborting the caller's transaction, and undoes what fn
+// wrote.
 const savepoint pgtx.Savepoint = "pglock_once"
 
 // Tx runs fn once for each key, and stores its result in tx: fn's writes, the key and the result
@@ -20,25 +21,25 @@ const savepoint pgtx.Savepoint = "pglock_once"
 // fn writes in tx. It must not end tx, call Tx with the same key, or have effects outside the
 // database: they would not be undone with tx. Use Do for those.
 //
-// fingerprint tells requests apart: the parts of the request in which two of them may differ. Its
+// fingerprint distinguishes requests: it has the parts in which two of them may differ, and its
 // SHA-256 is stored. A call with the key of another request returns ErrMismatch. nil is a
 // fingerprint like any other.
 //
 // A []byte is stored as it is, another type as JSON, at most MaxResult bytes. The caller whose fn
 // ran also gets the result as it was stored.
 //
-// On failure tx is as before the call and remains usable, unless the error wraps advisory.ErrTx or is that
-// of a broken connection. fn's writes are undone and nothing is recorded. The error is one of
-// these:
-//   - fn's own error, whatever it is: the next call runs fn.
+// On failure tx is as before the call and remains usable, unless the error wraps advisory.ErrTx or
+// is that of a broken connection. fn's writes are undone and nothing is recorded. The error is one
+// of these:
+//   - Any error of fn: the next call runs fn.
 //   - ErrMismatch, ErrNoResult or a *FailedError, about the record of an earlier call.
 //   - ErrInProgress, after the wait that WithWait or the transaction's lock_timeout allows.
 //   - ErrOutcomeUnknown: Do has begun an effect with the key.
 //   - fencing.ErrSnapshot (SQLSTATE 40001), at REPEATABLE READ and SERIALIZABLE only: see Isolation
 //     levels above.
 //   - ErrResultTooLarge, or the error of the JSON encoder.
-//   - ErrInvalidKey or pglock.ErrInvalidOption, before anything is sent; advisory.ErrTx, an error of
-//     the database, or the context's error and cause.
+//   - ErrInvalidKey or pglock.ErrInvalidOption, before anything is sent; advisory.ErrTx, an error
+//     of the database, or the context's error and cause.
 //
 // Tx takes four round trips in addition to fn's, and three for a repeated call. ctx bounds the call
 // and the wait. If ctx ends during the wait, the statement is canceled and tx remains usable.
@@ -112,8 +113,8 @@ func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, 
 	return data, err
 }
 
-// claim inserts the record, or returns the one that is in the way. It waits for a transaction that
-// has inserted one.
+// claim inserts the record, or returns the record that exists already. It waits for a transaction
+// that has inserted one.
 func (c *txCall) claim(ctx context.Context) (r records.Record, err error) {
 	err = pgtx.Run(ctx, pgtx.Conn(c.tx), pgtx.CancelSoon, func(ctx context.Context) error {
 		r, err = c.records.ClaimInTx(ctx, c.Call, c.wait)
@@ -122,8 +123,8 @@ func (c *txCall) claim(ctx context.Context) (r records.Record, err error) {
 	return r, err
 }
 
-// finish writes the result, if the record is this call's, and makes the work since the savepoint part
-// of the transaction. It waits for nothing: the row is this transaction's.
+// finish writes the result, if the record is this call's, and makes the work since the savepoint
+// part of the transaction. It waits for nothing: the row is this transaction's.
 func (c *txCall) finish(ctx context.Context, claimed bool, data []byte) error {
 	if claimed {
 		changed, err := c.records.FinishInTx(ctx, c.Call, data)

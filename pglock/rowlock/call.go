@@ -27,12 +27,12 @@ type call struct {
 // refusal is an error that does not come from the server: explain returns it unchanged.
 type refusal struct{ error }
 
-// savepoint keeps a call that fails from aborting the caller's transaction, and releases its rows. It
-// takes a round trip of its own, since pgx may prepare the next statement before it sends a batch.
+// savepoint keeps a call that fails from aborting the caller's transaction, and releases its rows.
+// It takes a separate round trip, since pgx may prepare the next statement before it sends a batch.
 const savepoint pgtx.Savepoint = "pglock_rows"
 
-// run runs op in a savepoint, up to five times. It starts over if op asks for a new snapshot, or if a
-// row has moved to another partition during the wait. The server reports that as a serialization
+// run runs op in a savepoint, up to five times. It starts over if op asks for a new snapshot, or if
+// a row has moved to another partition during the wait. The server reports that as a serialization
 // failure, but at READ COMMITTED the next statement sees the row at its new place.
 func run[T any](ctx context.Context, c *call, op func(ctx context.Context) (T, error)) (none T, err error) {
 	for range 5 {
@@ -99,8 +99,9 @@ func (c *call) releaseSavepoint(ctx context.Context) error {
 	return pgtx.ExecAll(ctx, c.tx, pgtx.Query{SQL: "SELECT set_config('lock_timeout', $1, true)", Args: []any{c.setting}}, savepoint.Release())
 }
 
-// refuseMissing returns err, which says that keys are missing from the statement's result. If one of
-// them is in the table now, it was deleted and inserted again during the wait: the call starts over.
+// refuseMissing returns err, which says that keys are missing from the statement's result. If one
+// of them is in the table now, it was deleted and inserted again during the wait: the call starts
+// over.
 func (c *call) refuseMissing(ctx context.Context, table Table, none []any, err error) error {
 	array, _ := keyArray(none) // they were checked with the others
 	q := table.render("SELECT EXISTS (SELECT FROM :table AS t WHERE t.:key = ANY (:1) :where)", []any{array})

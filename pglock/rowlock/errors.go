@@ -9,9 +9,9 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Other errors are those of package advisory: ErrNotAcquired, with a *NotAcquiredError, ErrTimeout for the
-// transaction's own lock_timeout, ErrDeadlock, ErrTx and ErrInvalidOption; and pglock.ErrPrivilege, for a
-// role that lacks SELECT, or UPDATE on a column.
+// Other errors are those of package advisory: ErrNotAcquired, with a *NotAcquiredError, ErrTimeout
+// for the transaction's own lock_timeout, ErrDeadlock, ErrTx and ErrInvalidOption; and
+// pglock.ErrPrivilege, for a role that lacks SELECT, or UPDATE on a column.
 var (
 	// ErrMissing: a key has no row. The *MissingError around it lists the keys.
 	ErrMissing = errors.New("rowlock: no such row")
@@ -23,9 +23,9 @@ var (
 	ErrRange = errors.New("rowlock: value out of the column's range")
 )
 
-// NotAcquiredError says which rows were not locked, and why: advisory.ErrTimeout or ErrDeadlock, the
-// context's error and cause, or the server's error. After a deadlock the transaction still holds its
-// other locks: roll it back and run it again.
+// NotAcquiredError says which rows were not locked, and why: advisory.ErrTimeout or ErrDeadlock,
+// the context's error and cause, or the server's error. After a deadlock the transaction still
+// holds its other locks: roll it back and run it again.
 type NotAcquiredError struct {
 	Table  string        // quoted
 	Waited time.Duration // from the start of the call

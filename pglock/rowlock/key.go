@@ -11,8 +11,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// keyArray returns the keys as the text form of an array. Unlike a []string, the server can parse it
-// as an array of any type: of numbers, uuid, citext, an enum, a user's domain.
+// keyArray returns the keys as the text form of an array. Unlike a []string, the server can parse
+// it as an array of any type: of numbers, uuid, citext, an enum, a user's domain.
 func keyArray[K any](keys []K) (string, error) {
 	texts := make([]string, len(keys))
 	for i, k := range keys {

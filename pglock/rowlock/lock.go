@@ -17,8 +17,8 @@ import (
 type Option uint8
 
 const (
-	// NoWait makes the call fail at once, with advisory.ErrNotAcquired, if another transaction holds a row,
-	// or holds the whole table for a millisecond.
+	// NoWait makes the call fail at once, with advisory.ErrNotAcquired, if another transaction
+	// holds a row, or holds the whole table for a millisecond.
 	NoWait Option = 1 << iota
 
 	// SkipLocked leaves out the rows that other transactions hold, and so also those that are
@@ -57,17 +57,19 @@ func combine(opts []Option, allowed Option) (all Option, words []string, err err
 
 // Lock locks the rows with these keys, FOR UPDATE unless an option names another strength, until tx
 // ends or is rolled back to an earlier savepoint. It returns the keys in the order of the table's
-// key. Read the rows afterwards with a SELECT of your own, which sees what the last holder committed.
+// key. Read the rows afterwards with a SELECT of your own, which sees what the last holder
+// committed.
 //
-// Rows are locked in the order of the key, so that calls do not deadlock with each other. Lock waits
-// for rows that other transactions hold until ctx is done: its deadline bounds all waits together.
+// Rows are locked in the order of the key, so that calls do not deadlock with each other. Lock
+// waits for rows that other transactions hold until ctx is done: its deadline bounds all waits
+// together.
 //
 // K is a string, an integer, a [16]byte for uuid, a driver.Valuer or an encoding.TextMarshaler. Two
 // keys that are equal for the server are an error. Without keys nothing is sent.
 //
 // On failure no row is locked, and tx and its lock_timeout are unchanged, so that tx remains usable
-// (unless the connection broke, or ctx ended and tx is neither from pgx nor from sqltx). The error is
-// a *NotAcquiredError if the wait ended, a *MissingError if a key has no row, or it wraps
+// (unless the connection broke, or ctx ended and tx is neither from pgx nor from sqltx). The error
+// is a *NotAcquiredError if the wait ended, a *MissingError if a key has no row, or it wraps
 // advisory.ErrTx, advisory.ErrInvalidOption or the server's error.
 func Lock[K comparable](ctx context.Context, tx advisory.Tx, table Table, keys []K, opts ...Option) ([]K, error) {
 	how, words, err := combine(opts, ^Option(0))
@@ -122,12 +124,12 @@ func missing[K any](keys []K, found []bool) (none []any) {
 // Claim appends FOR UPDATE OF queue SKIP LOCKED to sql, so that it can't be forgotten. queue is the
 // table as the SELECT calls it: its alias, or its name without the schema. The rows of other tables
 // in the SELECT are not locked. The server refuses a SELECT whose rows can't be locked, such as one
-// with GROUP BY or one from a WITH query. args are the arguments of sql, and scan is a function like
-// pgx.RowTo and pgx.RowToStructByName.
+// with GROUP BY or one from a WITH query. args are the arguments of sql, and scan is a function
+// like pgx.RowTo and pgx.RowToStructByName.
 //
 // Delete the rows in tx, or change the columns that WHERE compares, and commit: then the work is
-// done. If tx is rolled back, or the process dies, the rows are unlocked and unchanged. So each row is
-// worked on at least once, and its changes in the database are made exactly once.
+// done. If tx is rolled back, or the process dies, the rows are unlocked and unchanged. So each row
+// is worked on at least once, and its changes in the database are made exactly once.
 //
 // Fewer rows than LIMIT do not mean that the queue is empty, because other transactions may hold
 // some, or have just changed them. No row is not an error. Failures and ctx are as for Lock: Claim
@@ -136,7 +138,7 @@ func Claim[T any](ctx context.Context, tx advisory.Tx, scan pgx.RowToFunc[T], qu
 	if err := checkNames(nil, queue); err != nil {
 		return nil, err
 	}
-	// On a line of its own, so that a comment at the end of sql can't hide it.
+	// On a new line, so that a comment at the end of sql can't hide it.
 	text := strings.TrimRight(sql, "; \t\r\n") + "\nFOR UPDATE OF " + schema.Quote(queue) + " SKIP LOCKED"
 	return run(ctx, &call{tx: tx, table: schema.Quote(queue), begun: time.Now()}, func(ctx context.Context) ([]T, error) {
 		return collect(ctx, tx, pgtx.Query{SQL: text, Args: args}, scan)

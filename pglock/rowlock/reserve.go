@@ -43,20 +43,20 @@ func Lines[K comparable](lines ...Line[K]) []Line[K] { return lines }
 // Reserve subtracts the quantities of all lines from the stock, or of none. It returns the
 // quantity that is left of each key.
 //
-// If the stock does not suffice for every line, nothing has changed, no row is locked, and the error
-// is a *ShortError. It lists every line that could not be served, with the quantity available; a line
-// whose key has no row is marked as missing.
+// If the stock does not suffice for every line, nothing has changed, no row is locked, and the
+// error is a *ShortError. It lists every line that could not be served, with the quantity
+// available; a line whose key has no row is marked as missing.
 //
 // The sum is computed in the type numeric, without overflow. A quantity of 0 or less, a key that is
-// passed twice, and a fraction that the column would round are advisory.ErrInvalidOption. The order of locks,
-// K, waiting and failures are as for Lock, and of its options only NoWait is allowed.
+// passed twice, and a fraction that the column would round are advisory.ErrInvalidOption. The order
+// of locks, K, waiting and failures are as for Lock, and of its options only NoWait is allowed.
 func Reserve[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines []Line[K], opts ...Option) (map[K]Decimal, error) {
 	return move(ctx, tx, stock, lines, -1, opts)
 }
 
 // Restock adds the quantities of all lines to the stock, or of none: for a canceled reservation or
-// a delivery. It returns the new quantity of each key. A key without a row is a *MissingError, and a
-// quantity that the column can't hold is ErrRange. Otherwise it is like Reserve.
+// a delivery. It returns the new quantity of each key. A key without a row is a *MissingError, and
+// a quantity that the column can't hold is ErrRange. Otherwise it is like Reserve.
 func Restock[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines []Line[K], opts ...Option) (map[K]Decimal, error) {
 	return move(ctx, tx, stock, lines, 1, opts)
 }

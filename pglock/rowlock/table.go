@@ -50,8 +50,9 @@ func checkNames(names []string, more ...string) error {
 	return nil
 }
 
-// render inserts the table and its condition into a statement, and args as its parameters :1, :2 and
-// so on, which are numbered after those of the condition. more is pairs of placeholder and text.
+// render inserts the table and its condition into a statement, and args as its parameters :1, :2
+// and so on, which are numbered after those of the condition. more is pairs of placeholder and
+// text.
 func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
 	condition := ""
 	if t.Where != "" {

@@ -1,11 +1,12 @@
-// Package ui is a web page for the operators of a program that uses pglock: who holds which lock and who
-// waits, semaphores, elections, schedules, effects without an outcome, and the clients.
+// Package ui is a web page for the operators of a program that uses pglock: who holds which lock
+// and who waits, semaphores, elections, schedules, effects without an outcome, and the clients.
 //
 //	page, err := ui.Handler(client, ui.Options{Authorize: access, Actor: user})
 //	mux.Handle("/locks/", http.StripPrefix("/locks", page))
 //
-// The pages are rendered on the server, from Client.Snapshot and Client.Get, and need neither a build step
-// nor a script. With the small script that they bring along, an open page is updated by server-sent events.
+// The pages are rendered on the server, from Client.Snapshot and Client.Get, and need neither a
+// build step nor a script. With the small script that they bring along, an open page is updated by
+// server-sent events.
 //
 //	/           the locks, with a filter        /once       effects of package once without an outcome
 //	/lock       one lock: grants and queue      /clients    sessions and advisory locks
@@ -16,27 +17,28 @@
 //
 // # Security
 //
-// The function Authorize of the [Options] decides what each request may do. Without it, only requests
-// from this machine may look, as [FromThisMachine] defines it, and none may change anything. A proxy on
-// the same machine that neither marks requests nor keeps their Host makes everybody local, so use
-// Authorize behind one.
+// The function Authorize of the [Options] decides what each request may do. Without it, only
+// requests from this machine may look, as [FromThisMachine] defines it, and none may change
+// anything. A proxy on the same machine that neither marks requests nor keeps their Host makes
+// everybody local, so use Authorize behind one.
 //
-// Actions are POST requests that [http.CrossOriginProtection] lets through. A browser says where a form
-// comes from only over HTTPS and to localhost, and a form over plain HTTP to another host is refused. The
-// holder sees the reason of an action, which ends with the actor, and the action is logged with both.
-// Revoke asks for the name of the lock to be typed.
+// Actions are POST requests that [http.CrossOriginProtection] lets through. A browser says where a
+// form comes from only over HTTPS and to localhost, and a form over plain HTTP to another host is
+// refused. The holder sees the reason of an action, which ends with the actor, and the action is
+// logged with both. Revoke asks for the name of the lock to be typed.
 //
-// The Content-Security-Policy allows no inline script or style and no frame. There are no cookies, and no
-// headers for other origins. Names, holders and labels can be any text: characters that can't be seen, or
-// that change how others are seen, are shown as Go writes them. Labels can hold secrets, which Label
-// hides. /healthz answers all requests, with the reason only to those who may Read.
+// The Content-Security-Policy allows no inline script or style and no frame. There are no cookies,
+// and no headers for other origins. Names, holders and labels can be any text: characters that
+// can't be seen, or that change how others are seen, are shown as Go writes them. Labels can hold
+// secrets, which Label hides. /healthz answers all requests, with the reason only to those who may
+// Read.
 //
 // # Load
 //
-// A page that is opened costs one Snapshot, or one Get for a lock. At most one is read at a time, and those
-// who wait for the same page share it. The updates of all open pages together are read for at most 1 % of
-// the time, and a page that nobody can see is not updated. With 10,000 locks the list takes 0.1 s on a
-// small machine, so it is updated every 10 s. A list shows 100 locks at a time.
+// A page that is opened costs one Snapshot, or one Get for a lock. At most one is read at a time,
+// and those who wait for the same page share it. The updates of all open pages together are read
+// for at most 1 % of the time, and a hidden page is not updated. With 10,000 locks the list takes
+// 0.1 s on a small machine, so it is updated every 10 s. A list shows 100 locks at a time.
 //
 // While the database does not answer, a page keeps what it had, gray, says since when, and tries
 // again every few seconds. A request whose body does not arrive within 10 s is ended.

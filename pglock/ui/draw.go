@@ -27,8 +27,8 @@ func percent[N int | time.Duration](part, whole N) float64 {
 	return 100 * float64(min(part, whole)) / float64(max(whole, 1))
 }
 
-// piece is a part of a text. An odd one stands for a character that can't be seen, or that changes how
-// others are seen.
+// piece is a part of a text. An odd one stands for a character that can't be seen, or that changes
+// how others are seen.
 type piece struct {
 	Text string
 	Odd  bool

@@ -86,8 +86,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveHealth answers whether the database does. Requests of one second share one statement, because
-// anybody may send them.
+// serveHealth answers whether the database does. Requests of one second share one statement,
+// because any client may send them.
 func (h *handler) serveHealth(w http.ResponseWriter, r *http.Request, access Access) {
 	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
 	defer cancel()

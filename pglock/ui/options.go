@@ -31,24 +31,27 @@ type Check struct {
 
 // Options configure a handler. Each field may be left out.
 type Options struct {
-	// Authorize decides what a request may do. It is called for each request, and for each update of an
-	// open page, so that a login that ends also ends the updates. It must be safe for concurrent use. By
-	// default, requests for which FromThisMachine is true may Read, and others nothing.
+	// Authorize decides what a request may do. It is called for each request, and for each update
+	// of an open page, so that a login that ends also ends the updates. It must be safe for
+	// concurrent use. By default, requests for which FromThisMachine is true may Read, and others
+	// nothing.
 	Authorize func(*http.Request) Access
 
-	// Actor names the person behind a request, by default with the address of the peer. The name, of which
-	// the first 100 bytes count, is logged with each action and ends the reason that the holder sees.
+	// Actor names the person behind a request, by default with the address of the peer. The name,
+	// of which the first 100 bytes count, is logged with each action and ends the reason that the
+	// holder sees.
 	Actor func(*http.Request) string
 
-	// Label formats the value of a label, or hides the label by returning false. The payload of an election
-	// is its label "payload". By default, all labels are shown as they are.
+	// Label formats the value of a label, or hides the label by returning false. The payload of an
+	// election is its label "payload". By default, all labels are shown as they are.
 	Label func(key, value string) (text string, shown bool)
 
-	// Doctor returns what the page Doctor shows whenever it is opened. By default, the page says how to run
-	// the command pglock doctor.
+	// Doctor returns what the page Doctor shows whenever it is opened. By default, the page says
+	// how to run the command pglock doctor.
 	Doctor func(context.Context) ([]Check, error)
 
-	// Logger logs each action at Info, with its actor and its outcome. The default is slog.Default().
+	// Logger logs each action at Info, with its actor and its outcome. The default is
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -72,10 +75,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// FromThisMachine reports whether a request comes from this machine and was meant for it: the peer and the
-// Host are loopback addresses or localhost, and no proxy has marked the request as that of another peer. A
-// function Authorize that trusts this machine should call it. The address of the peer is not enough,
-// because another site can let its own name lead to this machine, and then a browser here sends its requests.
+// FromThisMachine reports whether a request comes from this machine and was meant for it: the peer
+// and the Host are loopback addresses or localhost, and no proxy has marked the request as that of
+// another peer. A function Authorize that trusts this machine should call it. The address of the
+// peer is not enough, because another site can let its own name lead to this machine, and then a
+// browser here sends its requests.
 func FromThisMachine(r *http.Request) bool {
 	for _, proxied := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
 		if r.Header.Get(proxied) != "" {

@@ -194,7 +194,8 @@ func (v *view) Labels(m map[string]string) (labels [][2]string) {
 	return labels
 }
 
-// HeldTrend returns the sparkline of the held grants, and WaitingTrend that of the clients that wait.
+// HeldTrend returns the sparkline of the held grants, and WaitingTrend that of the clients that
+// wait.
 func (v *view) HeldTrend() spark    { return newSpark(v.trend, func(p point) int { return p.held }) }
 func (v *view) WaitingTrend() spark { return newSpark(v.trend, func(p point) int { return p.waiting }) }
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	interval    = 2 * time.Second  // between two updates of a page
-	readTimeout = 30 * time.Second // a page of a slow server is better than none, and each statement has a bound of its own
+	readTimeout = 30 * time.Second // a page of a slow server is better than none, and each statement has its own bound
 	maxShared   = 32               // readings that are kept
 	maxTrend    = 60               // points of a sparkline, none of which is older than trendAge
 	trendAge    = 10 * time.Minute
@@ -39,8 +39,8 @@ type point struct {
 }
 
 // sampler reads the database for all viewers, one read at a time, and viewers of one page share a
-// reading. Pages that are opened are read at once. Updates of all open pages together take at most a
-// hundredth of the time, and no page is updated more often than once per interval.
+// reading. Pages that are opened are read at once. Updates of all open pages together take at most
+// a hundredth of the time, and no page is updated more often than once per interval.
 type sampler struct {
 	restless bool          // updates follow one another without a rest
 	bound    time.Duration // of a read
@@ -59,8 +59,8 @@ func newSampler() *sampler {
 	}
 }
 
-// read returns a reading of key that began after a time. The caller makes it, unless another one has
-// while the caller waited for its turn.
+// read returns a reading of key that began after a time. The caller makes it, unless another one
+// has while the caller waited for its turn.
 func (s *sampler) read(ctx context.Context, key string, after time.Time, load func(context.Context) (any, error)) reading {
 	select { // if both are ready, the caller has left, and then load fails
 	case s.turn <- struct{}{}:

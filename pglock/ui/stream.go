@@ -16,8 +16,8 @@ const writeTimeout = 10 * time.Second
 // lines makes each line of a text one of an event. A carriage return ends a line as well.
 var lines = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
 
-// stream sends the content of a page again and again, as server-sent events, until the viewer leaves, may
-// no longer look, or the server shuts down.
+// stream sends the content of a page again and again, as server-sent events, until the viewer
+// leaves, may no longer look, or the server shuts down.
 func (h *handler) stream(w http.ResponseWriter, r *http.Request, p *page) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -47,8 +47,8 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, p *page) {
 	}
 }
 
-// shutdown returns a context that ends when the server of the request begins to shut down. Shutdown waits
-// for streams, and does not end the contexts of their requests.
+// shutdown returns a context that ends when the server of the request begins to shut down. Shutdown
+// waits for streams, and does not end the contexts of their requests.
 func (h *handler) shutdown(r *http.Request) context.Context {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {

@@ -36,9 +36,9 @@ var errNotRecorded = errors.New("oncehttp: the response is not recorded")
 // Handler returns a handler that calls next once for each key, under the lease of the key, and
 // records its response with once.Do. It is for effects outside the database.
 //
-// The context of next is done when the lease is lost. It is not done when the client leaves, because
-// the client will try again. It carries the fence of the lease, so that a fencehttp.Transport sends
-// the token along: see fencehttp.FromContext.
+// The context of next is done when the lease is lost. It is not done when the client leaves,
+// because the client will try again. It carries the fence of the lease, so that a
+// fencehttp.Transport sends the token along: see fencehttp.FromContext.
 //
 // scope returns whose key a request carries, such as the account of an authenticated request: see
 // Scopes above. If all clients may get each other's responses, pass OneScope.
@@ -64,8 +64,8 @@ type beginner interface {
 
 // TxHandler returns a handler that calls next once for each key, in a transaction that also records
 // its response with once.Tx. It is for effects in the database only. next gets the transaction by
-// TxFromContext, writes in it, and does not end it. The response is sent after the commit. db begins
-// the transaction: it is a *pgxpool.Pool, or another type with its method Begin.
+// TxFromContext, writes in it, and does not end it. The response is sent after the commit. db
+// begins the transaction: it is a *pgxpool.Pool, or another type with its method Begin.
 //
 // The context of next is the request's: if the client leaves, the transaction is rolled back unless
 // it is committed already. scope is as for Handler. The error wraps pglock.ErrInvalidOption.

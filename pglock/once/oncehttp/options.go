@@ -43,8 +43,8 @@ func RequireKey() Option {
 	return func(c *config) error { c.requireKey = true; return nil }
 }
 
-// WithMaxBody sets the largest request body in bytes, 0 or more and 1 MiB by default. A longer one is
-// answered with 413.
+// WithMaxBody sets the largest request body in bytes, 0 or more and 1 MiB by default. A longer one
+// is answered with 413.
 func WithMaxBody(n int64) Option {
 	return func(c *config) error {
 		c.maxBody = n
@@ -63,10 +63,10 @@ func WithHeaders(names ...string) Option {
 // internal service with a single client.
 func OneScope(*http.Request) string { return "" }
 
-// WithKeyCheck sets a function that checks the key of each request, without the double quotes around
-// it, for instance that it is a UUID. A key for which check returns an error is answered with 400
-// invalid_key, whose detail has the text of the error. By default a key has, with its scope, 1 to
-// once.MaxKey bytes of UTF-8 without NUL.
+// WithKeyCheck sets a function that checks the key of each request, without the double quotes
+// around it, for instance that it is a UUID. A key for which check returns an error is answered
+// with 400 invalid_key, whose detail has the text of the error. By default a key has, with its
+// scope, 1 to once.MaxKey bytes of UTF-8 without NUL.
 func WithKeyCheck(check func(key string) error) Option {
 	return func(c *config) error {
 		c.keyCheck = check
@@ -77,8 +77,8 @@ func WithKeyCheck(check func(key string) error) Option {
 // WithFingerprint sets a function that returns what a request and its repetitions have in common.
 // If it differs, or the method or the path does, the answer is 422 mismatch. Use it for clients
 // that encode a request anew for each attempt, or put the number of the attempt into it. The
-// request has a body of its own to read. If the function returns an error, the answer is 400
-// invalid_body, with its text.
+// function may read the body of the request that it receives. If it returns an error, the answer is
+// 400 invalid_body, with its text.
 //
 // The default are the query and the bytes of the body, or, of a multipart body, the headers and the
 // bytes of its parts, because the boundary between them is a new one in each attempt.
@@ -90,8 +90,8 @@ func WithFingerprint(fingerprint func(r *http.Request) ([]byte, error)) Option {
 }
 
 // WithDocumentation sets the address of a page that describes to clients how the API uses keys. The
-// package's own responses, which have no link by default, then link to it by a Link header and as the
-// type of the problem, with the kind of error as the fragment.
+// package's own responses, which have no link by default, then link to it by a Link header and as
+// the type of the problem, with the kind of error as the fragment.
 func WithDocumentation(address string) Option {
 	return func(c *config) error {
 		u, err := url.Parse(address)
@@ -109,8 +109,8 @@ func WithNotDone(statuses ...int) Option {
 }
 
 // WithLookup sets the function that Handler calls when an earlier request with the key has left its
-// outcome unknown. It returns the response that the earlier request should have had, with status 200 if
-// it sets none, or once.NotDone(err) if that request had no effect and will have none (see
+// outcome unknown. It returns the response that the earlier request should have had, with status
+// 200 if it sets none, or once.NotDone(err) if that request had no effect and will have none (see
 // once.WithLookup). Without it the answer is 500 outcome_unknown, and TxHandler refuses it.
 func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started) (Response, error)) Option {
 	return func(c *config) error {
@@ -129,7 +129,8 @@ func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started
 }
 
 // WithDo sets options of once.Do for Handler, such as once.WithRetention, once.WithWait and
-// once.WithLease. The default is once.WithWait(0), so that a request in progress is answered with 409.
+// once.WithLease. The default is once.WithWait(0), so that a request in progress is answered with
+// 409.
 func WithDo(opts ...once.DoOption) Option {
 	return func(c *config) error { c.do = append(c.do, opts...); return nil }
 }

@@ -17,11 +17,12 @@ type Response struct {
 	Body   []byte      `json:"body,omitempty"`
 }
 
-// errRecord: what is stored as the response of a key is none, for instance because its status is 1000.
+// errRecord: what is stored as the response of a key is none, for instance because its status is
+// 1000.
 var errRecord = errors.New("oncehttp: the recorded response is invalid")
 
-// validStatus reports whether net/http sends a response with that status, instead of panicking, as the
-// last one to a request.
+// validStatus reports whether net/http sends a response with that status, instead of panicking, as
+// the last one to a request.
 func validStatus(status int) bool { return status >= http.StatusOK && status <= 999 }
 
 // replay sends a recorded response with the allowed headers. It returns an error that wraps
@@ -54,8 +55,9 @@ type recorder struct {
 
 func (r *recorder) Header() http.Header { return r.header }
 
-// WriteHeader implements http.ResponseWriter. It ignores informational responses, and replaces a status
-// at which net/http panics, because the request is done and its response would fail at each replay.
+// WriteHeader implements http.ResponseWriter. It ignores informational responses, and replaces a
+// status at which net/http panics, because the request is done and its response would fail at each
+// replay.
 func (r *recorder) WriteHeader(status int) {
 	if r.status != 0 || status < http.StatusOK {
 		return
