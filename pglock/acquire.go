@@ -10,25 +10,22 @@ import (
 
 // Acquire waits until the lock of that name is granted to this call, and returns the lease, which
 // is renewed until it is released or lost, or the client is closed. The lease's Context has the
-// values of ctx. A waiting call holds no connection and no transaction, and all waiters of a client
-// for one name share one row of lock_waiters.
+// values of ctx. All waiters of a client for one name share one row of lock_waiters.
 //
-// If ctx ends first, a grant that arrives later is revoked, or expires if a broken network delivers
-// it much later. Acquire waits up to 20 ms for a statement in progress. If ctx carries a lease, it waits
-// up to a second until the server knows that the call does not wait any more, because until then
-// other calls can get ErrDeadlock because of it.
+// If ctx ends first, a grant that arrives later is revoked, or expires if the network delivers it
+// too late. Acquire waits up to 20 ms for a statement in progress. If ctx carries a lease, it waits
+// up to a second until the server knows that it has ended, because other calls can get ErrDeadlock
+// until then.
 //
 // A wait that fails returns a *WaitError, which wraps ErrNotAcquired and the error and cause of
 // ctx, ErrTimeout because of WithWait, ErrClosed, or ErrUnavailable after 30 s without an answer.
-// If ctx carries a lease of this lock, Acquire returns a *HeldError at once, because it would wait
-// for itself.
+// If ctx carries a lease of this lock, Acquire returns a *HeldError at once.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).Acquire(ctx, opts...)
 }
 
 // TryAcquire acquires the lock of that name if it is free or its lease has expired. Otherwise it
-// writes nothing and returns a *BusyError, which describes the blocking grant. A grant whose answer
-// arrives too late is revoked.
+// writes nothing and returns a *BusyError. A grant whose answer arrives too late is revoked.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).TryAcquire(ctx, opts...)
 }

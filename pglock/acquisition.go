@@ -161,8 +161,8 @@ func (c *Client) revoke(r *leasetable.Request) {
 	})
 }
 
-// endOf returns the error of ctx, and its cause if that differs. If WithWait or a deadlock ended ctx first, it
-// returns that alone.
+// endOf returns the error of ctx, and its cause if that differs. If WithWait or a deadlock ended
+// ctx first, it returns that alone.
 func endOf(ctx context.Context) error {
 	switch cause := context.Cause(ctx).(type) { //nolint:errorlint // the caller's own cause may wrap such an error
 	case *cycleError:

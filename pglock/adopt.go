@@ -43,14 +43,13 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 // its holder name, while token and labels stay. Because the fence has no holding rules, pass
 // WithMaxHold and WithMinHold, which count from the grant, and WithLockDelay again.
 //
-// If the grant is not current any more, Adopt changes nothing and returns a *StaleError. A fence
-// that no grant of this client's schema can have is refused with fencing.ErrInvalidFence, and
-// WithMinHold is refused for a lock with permits. After ErrUnavailable or the end of ctx, the grant
-// may be renewed.
+// If the grant is not current, Adopt changes nothing and returns a *StaleError. A fence that no
+// grant of this client's schema can have is refused with fencing.ErrInvalidFence, and WithMinHold
+// is refused for a lock with permits. After ErrUnavailable or the end of ctx, the grant may be
+// renewed.
 //
-// Adopt does not exclude the first process, because the database can't tell two users of one token
-// apart: HandOver ensures that it neither renews nor releases. Without that, both hold the lease
-// until one of them releases it.
+// The database can't distinguish two users of one token, so a process that has not called HandOver
+// holds the lease too, until one of them releases it.
 func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption) (*Lease, error) {
 	cfg, err := c.cfg.leaseFor([]string{f.Name}, opts)
 	if err != nil {

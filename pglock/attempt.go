@@ -47,8 +47,8 @@ func (a *attempt) request() *leasetable.Request {
 	return r
 }
 
-// run sends the statements of the attempt. It tries the fast path, and if that grants nothing, a second
-// statement returns the reason. ctx is derived from the client's life.
+// run sends the statements of the attempt. It tries the fast path, and if that grants nothing, a
+// second statement returns the reason. ctx is derived from the client's life.
 func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 	store, r := a.client.store, a.request()
 	if !a.expectHeld && r.HasFast() {

@@ -23,10 +23,10 @@ func FromContext(ctx context.Context, name string) (*Lease, bool) {
 }
 
 // Require returns the innermost lease of the lock name that ctx carries and that has not ended, for
-// functions that must run under a lock which their callers take. Without such a lease the error wraps
-// ErrNotAcquired, or is that of the lease that has ended. The lease may be that of a reader, or of one
-// permit, and of any client: a program that locks in several schemas or databases checks its Fence. Require
-// does not contact the database.
+// functions that must run under a lock which their callers take. Without such a lease the error
+// wraps ErrNotAcquired, or is that of the lease that has ended. The lease may be that of a reader,
+// or of one permit, and of any client: a program that locks in several schemas or databases checks
+// its Fence. Require does not contact the database.
 func Require(ctx context.Context, name string) (*Lease, error) {
 	if l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease); ok {
 		return l, nil
@@ -81,8 +81,9 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// carriedBy returns the held lease of this lock that ctx carries, or nil. A call that does not join
-// the lease fails with the error, a *HeldError or a *KindError, which can be set without a lease.
+// carriedBy returns the held lease of this lock that ctx carries, or nil. err is what a call that
+// may not join that lease returns, a *HeldError or a *KindError, and it can be set although the
+// lease is nil.
 func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
 	if ctx.Value(anyLease{}) == nil {
 		return nil, nil //nolint:nilnil // most calls have no lease
@@ -169,9 +170,8 @@ func (l Lock) heldIn(ctx context.Context, name string) *Lease {
 	return held
 }
 
-// HeldError is the error of an acquire whose own context carries the lock, which would wait for
-// itself forever. It wraps ErrHeldByCaller and not ErrNotAcquired, because only a change of the
-// program helps.
+// HeldError is the error of an acquire whose own context carries the lock. It wraps ErrHeldByCaller
+// and not ErrNotAcquired: only a change of the program helps.
 type HeldError struct {
 	Name   string
 	Token  fencing.Token // of the grant that ctx carries

@@ -18,9 +18,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
-// Client grants leases and renews them. It is safe for concurrent use. Open one client per process
-// and keep it, because it owns a few connections (see WithMaxConns) and goroutines, but no more of
-// them for more leases or waiters.
+// Client grants and renews leases, and is safe for concurrent use. Open one client per process and
+// keep it: its few connections (see WithMaxConns) and goroutines suffice for any number of leases
+// and waiters.
 type Client struct {
 	cfg      clientConfig
 	store    backend.Store
@@ -36,8 +36,8 @@ type Client struct {
 	signals  signals  // requests to holders that were notified
 	watches  watches  // names that Watch watches
 
-	looking    chan struct{} // has room for one look for a deadlock
-	lookFailed sync.Once
+	deadlockCheck chan struct{} // a semaphore of one
+	lookFailed    sync.Once
 
 	lifecycle
 }
@@ -47,7 +47,7 @@ type Client struct {
 // BeforeConnect, AfterConnect, lifetimes and query tracer from the pool, and neither uses nor
 // closes it. A dial may take the connect_timeout of the connection string (5 s without one) for
 // each host, and a hook 10 s, after which its context ends and it must return. A panic of a hook or
-// of the tracer ends the process, as in the pool, so the leases end by their TTL.
+// of the tracer ends the process, as in the pool.
 //
 // Open makes one connection. It fails with ErrSchema (missing, outdated or newer tables),
 // ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind. ctx bounds Open
@@ -99,11 +99,11 @@ func openOn(ctx context.Context, store func(life context.Context) backend.Store,
 	}
 	c := &Client{
 		cfg: cfg, store: s,
-		lifecycle: newLifecycle(life, endLife),
-		registry:  registry{leases: map[*Lease]struct{}{}, newest: map[string]*Lease{}},
-		channel:   newChannel(),
-		looking:   make(chan struct{}, 1),
-		events:    &events{cfg.logger, logHooks(cfg.logger), cfg.observers},
+		lifecycle:     newLifecycle(life, endLife),
+		registry:      registry{leases: map[*Lease]struct{}{}, newest: map[string]*Lease{}},
+		channel:       newChannel(),
+		deadlockCheck: make(chan struct{}, 1),
+		events:        &events{cfg.logger, logHooks(cfg.logger), cfg.observers},
 	}
 	c.signals.client, c.watches.client = c, c
 	c.dispatch = newDispatch(c)
@@ -128,8 +128,9 @@ func (c *Client) Schema() string { return c.cfg.schema }
 // and goroutines. Stop the protected work first, because others may acquire the locks meanwhile.
 //
 // If ctx ends first, Close returns its error after it has stopped everything local, and leases that
-// are not released expire. If ctx has ended before the call, as is common after a signal, or carries
-// a lease of this client, Close has 5 s. A second call waits for the first one and returns its error.
+// are not released expire. If ctx has ended before the call, as is common after a signal, or
+// carries a lease of this client, Close has 5 s. A second call waits for the first one and returns
+// its error.
 func (c *Client) Close(ctx context.Context) error {
 	ctx, cancel := outlasting(ctx, func(l *Lease) bool { return l.client == c })
 	defer cancel()
@@ -216,8 +217,8 @@ func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 // Client that have their own tables. It waits for a connection until ctx is done, holds no lock,
 // and works after Close too.
 //
-// The error is that of fn or of the pool. fn must end its transactions, because a connection that
-// is then closed, busy or in a transaction is not used again.
+// The error is that of fn or of the pool. fn must end its transactions: a connection that is then
+// closed, busy or in one is not used again.
 func (c *Client) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
 	return c.store.WithConn(ctx, fn)
 }

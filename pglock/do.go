@@ -11,8 +11,7 @@ import (
 
 // Do acquires the lock of that name as Acquire does, with its errors, then runs fn, which WithWait
 // does not bound, and releases the lock. fn's context carries the lease and is done when ctx is
-// done or the lease is lost, with a cause that wraps ErrLost. Writes that must not be late need
-// l.Guard.
+// done or the lease is lost, with a cause that wraps ErrLost.
 //
 // Do returns nil if fn returned nil and the lease was held until fn returned or released it.
 // Otherwise the error is fn's, joined with ErrLost if the lease was lost, with ErrClosed if the
@@ -23,8 +22,7 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 }
 
 // TryDo is Do without waiting: if the lock is held, it returns the *BusyError of TryAcquire without
-// running fn. It excludes only calls that overlap, so a job that must run once per tick needs
-// package schedule.
+// running fn. It excludes only calls that overlap: see package schedule for jobs.
 func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
 	return c.Lock(name).TryDo(ctx, fn, opts...)
 }
@@ -34,9 +32,9 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 // return a *HeldError.
 //
 // The lease keeps its TTL, holder and labels, and Do does not release it. If it ends while fn runs,
-// Do joins its error to fn's, because the work was not covered to its end. Functions that join one
-// lease at the same time do not exclude each other. A writer can't join a reader's lease, and no
-// call a semaphore's.
+// Do joins its error to fn's, because the work was not covered to its end. Calls that join one
+// lease do not exclude each other. A writer can't join a reader's lease, nor any call a
+// semaphore's.
 func WithJoin() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error { c.join = true; return nil })
 }

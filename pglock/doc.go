@@ -47,8 +47,8 @@
 //
 // # Limits
 //
-// The order of the queue is not an invariant, because a crash of the server empties the queue, and
-// a waiter that does not respond within 1.5 s of a release is skipped.
+// The order of the queue is not an invariant: a crash of the server empties the queue, and a waiter
+// that does not respond within 1.5 s of a release is skipped.
 //
 // A process that sleeps between reading Err and writing writes late, and only [Lease.Guard] makes
 // the database refuse that write. A server whose clock jumps forward ends leases early. A suspended
@@ -65,15 +65,11 @@
 //	grant                  WithMinHold                     WithMaxHold
 //	  ├──────────────────────────┼──────────────────────────────┼─────────────────┐
 //	  │ a released lock stays    │ a released lock is free      │ no renewals,    │ lost
-//	  │ locked, without a holder │ at once                      │ holder is told  │
+//	  │ locked, without a holder │ at once                      │ holder notified │
 //
 //	last renewal           deadline    TTL over          WithLockDelay over
 //	  ├──────────────────────────┼──────────┼──────────────────────┐
 //	  │ the holder trusts it     │ margin   │ others still wait    │ free
-//
-// A lease with WithMinHold is not handed off to a waiter of the same process, because the server's
-// clock decides, so the waiter makes an attempt when that time has passed. [Client.Adopt] continues
-// the grant of another process, which ends its own lease with [Lease.HandOver].
 //
 // # Nested calls
 //
@@ -81,7 +77,8 @@
 // them), and [FromContext] returns it. An acquire of the same lock under such a context would wait
 // for itself, so it fails at once with ErrHeldByCaller, unless a Do joins the lease with
 // [WithJoin]. Calls that wait for each other, because the context of each carries what the next one
-// waits for, are found, usually within a tenth of a second, and the youngest fails with [ErrDeadlock].
+// waits for, are found, usually within a tenth of a second, and the youngest fails with
+// [ErrDeadlock].
 //
 // # Errors
 //
@@ -96,6 +93,6 @@
 // The directory docs of the repository has tutorials, guides and a reference. There,
 // docs/reference/protocol.md explains the life of a lease, permits, several names, batches,
 // connections and failures, and docs/explanation/the-queue.md the wait queue. Package migrations
-// creates the tables. Programs on database/sql call [OpenDB], and package sqltx has recipes for GORM, sqlx,
-// sqlc and ent.
+// creates the tables. Programs on database/sql call [OpenDB], and package sqltx has recipes for
+// GORM, sqlx, sqlc and ent.
 package pglock

@@ -19,8 +19,7 @@ import (
 // Unless fn returned nil and the commit succeeded, the transaction is rolled back, also if fn
 // panics. The error is then one of these:
 //   - fn's own error.
-//   - A *NotAcquiredError, if fn did not run, which also wraps ErrTimeout, ErrDeadlock,
-//     advisory.ErrPoolExhausted, or ctx's error and cause.
+//   - A *NotAcquiredError with its Cause, if fn did not run.
 //   - The commit's error, which wraps advisory.ErrCommitUnknown if the reply was lost.
 //
 // fn reads the data that the last holder of the lock committed, or newer data, at every isolation
@@ -57,7 +56,7 @@ func (c *Client) runTx(ctx context.Context, name string, run func() error) error
 }
 
 // Key returns the advisory key of that name in DoTx, for advisory.Lock and advisory.WithKeys. In
-// SQL it is pglock.advisory_key(schema, name), with the schema of the tables.
+// SQL it is pglock.advisory_key(schema, name).
 func (c *Client) Key(name string) advisory.Key {
 	return advisory.NewKey(c.cfg.schema, name)
 }

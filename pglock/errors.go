@@ -18,25 +18,21 @@ var (
 	ErrHeldByCaller = errs.ErrHeldByCaller
 	// ErrTimeout means that the call has waited as long as WithWait allows.
 	ErrTimeout = errs.ErrTimeout
-	// ErrLost means that the lease ended before it was released, for the reason in the *LostError.
-	// It is the cause of the lease's Context.
+	// ErrLost means that the lease ended before it was released, as the *LostError describes.
 	ErrLost = errs.ErrLost
 	// ErrReleased means that the holder has released the lease.
 	ErrReleased = errs.ErrReleased
 	// ErrRevoked means that Revoke ended the lease, whose *LostError also wraps ErrLost.
 	ErrRevoked = errs.ErrRevoked
-	// ErrGuarded means that Revoke has ended a grant, but a guarded transaction that began before
-	// can still commit.
+	// ErrGuarded means that a guarded transaction of a grant that Revoke ended can still commit.
 	ErrGuarded = errs.ErrGuarded
 
 	// ErrClosed means that the client was closed.
 	ErrClosed = errs.ErrClosed
-	// ErrUnavailable means that the server is unreachable, too slow to answer in time, or
-	// read-only.
+	// ErrUnavailable means that the server is unreachable, read-only, or too slow to answer.
 	ErrUnavailable = errs.ErrUnavailable
-	// ErrLogin means that the server has rejected the login, for the reason in its message: unknown
-	// role, wrong password, unknown database, missing right CONNECT, or pg_hba.conf. It does not
-	// wrap ErrUnavailable, and no call retries it, though leader.Run and schedule.Job.Run do.
+	// ErrLogin means that the server has rejected the login, for the reason in its message. It does
+	// not wrap ErrUnavailable, and no call retries it, though leader.Run and schedule.Job.Run do.
 	ErrLogin = errs.ErrLogin
 	// ErrKind means that a name has another kind or number of permits, as the *KindError describes.
 	ErrKind = errs.ErrKind
@@ -50,8 +46,8 @@ var (
 	ErrSchema = schema.ErrSchema
 	// ErrPrivilege means that the database role lacks a right on the tables.
 	ErrPrivilege = errs.ErrPrivilege
-	// ErrDeadlock means that calls waited for each other, and that this one failed to end that: a DoTx, or a
-	// wait for a lock under a context that carries the lease of another one. The text has the cycle. Release
+	// ErrDeadlock means that calls waited for each other in the cycle that the text has, which was
+	// broken by this one: a DoTx, or a wait under a context that carries another lease. Release
 	// what the call holds, as Do does when its function returns the error, and run it again.
 	ErrDeadlock = advisory.ErrDeadlock
 	// ErrStale means that the grant of a guarded write is not current (see StaleError).
@@ -145,11 +141,11 @@ func invalidOption(format string, args ...any) error {
 	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
 }
 
-// NotAcquiredError is an [advisory.NotAcquiredError], the error of a DoTx that was not granted its lock.
-// It wraps ErrNotAcquired and its Cause: ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted, or ctx's
-// error and cause.
+// NotAcquiredError is an [advisory.NotAcquiredError], the error of a DoTx that was not granted its
+// lock. It wraps ErrNotAcquired and its Cause: ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted,
+// or ctx's error and cause.
 type NotAcquiredError = advisory.NotAcquiredError
 
-// StaleError is a [fencing.StaleError], the error of Guard and Bind if the grant is not current. Its
-// Resource is the lock's name, and it wraps ErrStale.
+// StaleError is a [fencing.StaleError], the error of Guard and Bind if the grant is not current.
+// Its Resource is the lock's name, and it wraps ErrStale.
 type StaleError = fencing.StaleError

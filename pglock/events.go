@@ -16,8 +16,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
-// WithObserver calls the functions of h with the client's events. Several observers are called one after
-// the other.
+// WithObserver calls the functions of h with the client's events. Several observers are called one
+// after the other.
 func WithObserver(h observe.Hooks) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.observers = append(c.observers, h)
@@ -202,8 +202,8 @@ func (e *events) batch(op observe.Operation, size int, took time.Duration, err e
 	})
 }
 
-// Report raises e for the client's observers, for packages on top of a Client. If e has an Err and no
-// Outcome, its outcome is that of an acquire with this error. Without observers, Report does nothing.
+// Report raises e for the client's observers, for packages on top of a Client. If e has an Err and
+// no Outcome, its outcome is that of an acquire with it.
 func (c *Client) Report(ctx context.Context, e observe.ResultEvent) {
 	if !c.events.on() {
 		return

@@ -10,8 +10,8 @@ import (
 // WithMaxHold limits how long the lease can be held. From d after the grant it is not renewed, and
 // the channel of Lease.ReleaseRequested is closed, so the holder has the rest of its lease, between
 // a renewal interval less than the TTL and the TTL, to finish and call Release. After that the
-// lease is lost, and its observe.LossEvent has observe.LossMaxHold. Lease.Extend does not exceed d plus the TTL. With
-// 0, the default, there is no limit.
+// lease is lost, and its observe.LossEvent has observe.LossMaxHold. Lease.Extend does not exceed d
+// plus the TTL. With 0, the default, there is no limit.
 func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.maxHold = d
@@ -32,8 +32,7 @@ func WithLockDelay(d time.Duration) LeaseOption {
 
 // WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
 // is released before. By default d is 0. Thus a job that takes a second runs once, although other
-// replicas start it some seconds later by their own clocks, as with lockAtLeastFor of ShedLock. A
-// job that must run once per tick needs package schedule instead.
+// replicas start it some seconds later by their own clocks, as with lockAtLeastFor of ShedLock.
 //
 // Release returns at once and ends the lease, whose writes are then refused. Until waiters acquire
 // the lock at the end of that time, others see no holder, and the time that is left as Remaining.
@@ -92,7 +91,7 @@ func (l *Lease) startMaxHold() {
 	})
 }
 
-// maxHoldReached reports whether renewals have stopped for good at that time. It reads the clock
+// maxHoldReached reports whether renewals have stopped permanently at that time. It reads the clock
 // instead of waiting for the timer, because in a process that was suspended a renewal may run
 // first.
 func (l *Lease) maxHoldReached(now time.Time) bool {

@@ -23,14 +23,13 @@ var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 //	  │   ┌─ renewals, Extend
 //	  ▼   ▼
 //	 held ─┼── Release, Close ───────────────▶ released: the lock is free, at the end of WithMinHold
-//	  │    ├── HandOver ─────────────────────▶ handed over: the grant goes on, in another process
+//	  │    ├── HandOver ─────────────────────▶ handed over: the grant continues in another process
 //	  │    └── deadline reached, grant gone ─▶ lost: the lock is free after WithLockDelay
 //	  │
 //	  └─ asked to release, by RequestRelease or WithMaxHold: still held
 //
 // The three end states are final, and the Context is done in all of them. A lease that was handed
-// over counts as released. A request to release only closes the channel of ReleaseRequested, but
-// WithMaxHold also stops the renewals, so the lease is lost unless the holder releases it.
+// over counts as released.
 type Lease struct {
 	client *Client
 	fence  fencing.Fence
@@ -128,8 +127,8 @@ func (l *Lease) Name() string { return l.fence.Name }
 // Token returns the grant's fencing token. A renewal does not change it.
 func (l *Lease) Token() fencing.Token { return l.fence.Token }
 
-// Fence returns the grant's name and token, for checks by writers in any process. That of several
-// names has no name, so every check refuses it (see Fences).
+// Fence returns the grant's name and token, for checks by writers in any process. Every check
+// refuses that of several names: see Fences.
 func (l *Lease) Fence() fencing.Fence {
 	if l.several() {
 		return fencing.Fence{Schema: l.fence.Schema, Token: l.fence.Token}
@@ -219,9 +218,8 @@ func (l *Lease) Holder() string { return l.cfg.holder }
 // server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased, and its
 // values are those of Acquire's context.
 //
-// Do the protected work under this context, or under WithContext if the work has its own. When a
-// suspended process wakes, Context and Err are correct at once, but instructions may run before the
-// work reads them, so writes that must not be late need Guard as well.
+// Do the protected work under this context, or under WithContext if the work has its own. Writes
+// that must not be late need Guard as well.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done returns the Done channel of Context.
@@ -259,7 +257,7 @@ func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	return l.reportStale(ctx, err)
 }
 
-// Bind is Guard by fencing.Bind, for transactions that write to protected tables.
+// Bind is Guard by fencing.Bind, for writes to protected tables.
 func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return l.reportStale(ctx, err)

@@ -95,9 +95,9 @@ func (c *lifecycle) background(bound time.Duration, fn func(ctx context.Context)
 	})
 }
 
-// retry repeats op, which must be safe to repeat, until it succeeds, fails for good, or ctx ends.
-// It does not repeat a failure after quit, which may be nil, is closed. Each attempt has its own
-// time limit.
+// retry repeats op, which must be safe to repeat, until it succeeds, fails permanently, or ctx
+// ends. It does not repeat a failure after quit, which may be nil, is closed. Each attempt has its
+// own time limit.
 func retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
 	p := backoff.Policy{Transient: link.Transient, Pauses: newPause(), Try: timing.StatementBound / 2, Quit: quit}
 	return backoff.Retry(ctx, p, op)

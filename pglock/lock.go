@@ -30,11 +30,9 @@ const (
 // invalid name or number with ErrInvalidOption. A name is of the kind that its first grant made it,
 // and a Lock of another kind is refused with a *KindError.
 //
-// Waiters of all kinds are served first come, first served across processes, so one that needs less
-// does not overtake an earlier one. A waiter whose process does not respond within 1.5 s of a
-// release is skipped. Only the first 16 processes that wait for a name, and one more for each permit,
-// have a fixed order. Those behind them keep theirs unless some die or the name changes hands fast: see
-// docs/explanation/the-queue.md.
+// Waiters of all kinds are served first come, first served, so one that needs less does not
+// overtake an earlier one. Only the first 16 waiting processes and one more per permit have a fixed
+// order: see docs/explanation/the-queue.md.
 type Lock struct {
 	client  *Client
 	name    string               // of several names: their display name
@@ -51,12 +49,12 @@ func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err
 // time, or fewer with Lock.Weight. The first acquire creates the semaphore, and from then on all
 // clients must use the same n, which Client.Resize changes, or fail with a *KindError.
 //
-// Each grant has its own token, by which Revoke and RequestRelease select one of the Grants of Client.Get.
-// Lease.Bind is refused with fencing.ErrShared unless the grant has all permits, because concurrent
-// holders have no order, but Lease.Guard works.
+// Each grant has its own token, by which Revoke and RequestRelease select one of the Grants of
+// Client.Get. Lease.Bind is refused with fencing.ErrShared unless the grant has all permits, but
+// Lease.Guard works.
 //
 // A call whose ctx carries leases of the semaphore acquires more permits. If these leases leave too
-// few, it returns a *HeldError, because it would wait for itself.
+// few, it returns a *HeldError.
 func (c *Client) Semaphore(name string, n int) Lock {
 	l := Lock{client: c, name: name, permits: leasetable.Permits{Capacity: n, Weight: 1}, err: CheckName(name)}
 	if l.err == nil && (n < 1 || n > MaxPermits) {
@@ -79,9 +77,9 @@ func (l Lock) Weight(n int) Lock {
 }
 
 // Reader returns the readers–writer lock of that name for a reader. Many readers hold it at the
-// same time, or one Writer, and readers that arrive after a waiting writer wait for it. A reader's
-// Guard excludes only writers, and its Bind is refused with fencing.ErrShared. [Lease.TryUpgrade]
-// makes it a writer.
+// same time, or one Writer, and later readers wait behind a waiting writer. A reader's Guard
+// excludes only writers, and its Bind is refused with fencing.ErrShared. [Lease.TryUpgrade] makes
+// it a writer.
 func (c *Client) Reader(name string) Lock {
 	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: 1}, err: CheckName(name)}
 }

@@ -76,9 +76,8 @@ func filterArgs(f inspect.Filter) ([]any, error) {
 // collation. A name without a row, new or pruned, has none.
 //
 // The locks are read in steps of some hundred rows, one statement each. In between, the client
-// holds no connection and no snapshot, however long the caller's loop takes, and its memory does
-// not grow with the number of locks. Locks of different steps may never have been in these states
-// at the same time. An error ends the iteration, which ctx bounds as a whole.
+// holds no connection and no snapshot, so locks of different steps may never have been in these
+// states at the same time. An error ends the iteration, which ctx bounds as a whole.
 func (c *Client) Locks(ctx context.Context, filter inspect.Filter) iter.Seq2[inspect.Lock, error] {
 	return func(yield func(inspect.Lock, error) bool) {
 		args, err := filterArgs(filter)
@@ -215,8 +214,8 @@ func requested(request *string) (asked bool, reason string) {
 	return true, *request
 }
 
-// parseLabels returns labels, which another program than a client may have written. A value that is not a
-// string is returned as JSON.
+// parseLabels returns labels, which another program than a client may have written. A value that is
+// not a string is returned as JSON.
 func parseLabels(text string) map[string]string {
 	var values map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(text), &values) // without labels if it is no object

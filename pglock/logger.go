@@ -69,7 +69,8 @@ func logHooks(log *slog.Logger) observe.Hooks {
 			l.WarnContext(ctx, "pglock: lease lost")
 		},
 		Batch: func(ctx context.Context, e observe.BatchEvent) {
-			// Only the client's end and the caller of Extend cancel a renewal, which is not tried again then.
+			// Only the client's end and the caller of Extend cancel a renewal, which is not tried
+			// again then.
 			if e.Operation == observe.OperationRenew && e.Err != nil && !errors.Is(e.Err, context.Canceled) {
 				log.WarnContext(ctx, "pglock: renewal failed, trying again", "leases", e.Size, "error", e.Err)
 			}

@@ -120,7 +120,7 @@ func (s *signals) notify(leases ...*Lease) {
 }
 
 // check checks the leases that were signaled until none are left. A failure is repeated for
-// timing.OutagePatience, because a lease without renewals would never learn of the signal. After
+// timing.OutagePatience, because a lease without renewals would otherwise miss the signal. After
 // that the next renewal, or the next listening connection, finds it.
 func (s *signals) check() {
 	for {

@@ -22,13 +22,13 @@ import (
 //	...
 //	client, err := pglock.OpenDB(ctx, db)
 //
-// Guard and Bind take a *sql.Tx through sqltx.Wrap. DoTx runs on a connection of db and passes a
-// pgx.Tx (for a *sql.Tx see [Client.DoTx]). migrations.UpDB creates the tables.
+// Guard and Bind take a *sql.Tx through sqltx.Wrap. [Client.DoTx] runs on a connection of db and
+// passes a pgx.Tx. migrations.UpDB creates the tables.
 //
 // OpenDB reads the configuration (server, user, execution mode, query tracer) of one connection of
 // db. If the program holds all of them for 10 s, the error wraps advisory.ErrPoolExhausted. Leases
-// use the client's own connections with that configuration, so after db is closed, leases continue,
-// but DoTx fails.
+// use the client's own connections with that configuration, and continue after db is closed, while
+// DoTx fails.
 //
 // Hooks of db (OptionBeforeConnect, OptionAfterConnect, those of stdlib.OpenDBFromPool) can't be
 // read, and do not run for the client's own connections. A program whose hooks set short-lived
@@ -51,9 +51,9 @@ func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, timing.InitBound, errs.ErrPoolExhausted)
 	defer cancel()
-	conn, giveBack, err := pgtx.Borrow(bounded, db)
+	conn, release, err := pgtx.Borrow(bounded, db)
 	if err == nil {
-		defer giveBack()
+		defer release()
 		// The last three values are the defaults of pgxpool.
 		return &pgxpool.Config{
 			ConnConfig: conn.Config(), MaxConnLifetime: time.Hour, MaxConnIdleTime: 30 * time.Minute, HealthCheckPeriod: time.Minute,

@@ -104,9 +104,9 @@ func WithSchema(name string) Option {
 
 // WithMaxConns limits the client's own connections, which are opened on demand, to n, by default 4
 // and at least 2, since one is kept for renewals. Renewals may open one more, and others to replace
-// connections that hang. One of them stays open, and the others close when they were idle for 20 to 30 s.
-// The listening connection is not counted: it is open while the client waits, watches, or has a lease
-// whose ReleaseRequested was called, and for half a minute after that.
+// connections that hang. One of them stays open, and the others close when they were idle for 20 to
+// 30 s. The listening connection is not counted: it is open while the client waits, watches, or has
+// a lease whose ReleaseRequested was called, and for 30 s after that.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
 		if n < minMaxConns {
@@ -146,10 +146,10 @@ func WithRetention(d time.Duration) Option {
 
 // WithNamePolicy calls policy for each name that is acquired or adopted, before the database is
 // contacted. The options of the call follow those that policy returns, so a TTL of the call wins,
-// and labels of both are stored. If policy returns an error, the call fails with an error that
-// wraps it, so a program can refuse names that no team has claimed. A call for several names
-// applies the options of each, with the shortest TTL. policy must be safe for concurrent use and
-// must not block. Its panic continues in the call, before anything is sent.
+// and labels of both are stored. If policy returns an error, the call fails with one that wraps it,
+// so a program can refuse names that no team has claimed. A call for several names applies the
+// options of each, with the shortest TTL. policy must be safe for concurrent use and must not
+// block. Its panic continues in the call, before anything is sent.
 func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.policy = policy
@@ -199,8 +199,8 @@ func WithWait(d time.Duration) LeaseOption {
 }
 
 // WithTTL sets how long a grant lasts unless renewed, from 10 ms to 10 years, and by default 30 s.
-// Others wait that long after a holder dies. A holder outlives any outage of the server of up to the
-// TTL less the safety margin less the renewal interval, which is 17 s with the defaults.
+// Others wait that long after a holder dies. A holder outlives any outage of the server of up to
+// the TTL less the safety margin less the renewal interval, which is 17 s with the defaults.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.ttl = d

@@ -19,8 +19,9 @@ var errUpgraded = errs.Errorf("%w: upgraded to the writer", ErrReleased)
 // that began before keeps others out until it ends. Bind fails from now on, while Guard works.
 //
 // On the lease of a reader, Downgrade does nothing. On one of another kind of lock it returns a
-// *KindError, and on one of several names an error that wraps ErrKind. If the lease has ended, it returns the error of Err. After ErrUnavailable and the end
-// of ctx, the grant may be a reader's, so call Downgrade again.
+// *KindError, and on one of several names an error that wraps ErrKind. If the lease has ended, it
+// returns the error of Err. After ErrUnavailable and the end of ctx, the grant may be a reader's,
+// so call Downgrade again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if err := l.checkRWLock("downgrade"); err != nil {
 		return err
@@ -33,9 +34,8 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 // and Context stay and Guard works, but a lease that had all permits can't Bind any more, and its
 // guarded transactions keep others out until they end.
 //
-// If the lease has n permits or less, KeepPermits does nothing. The errors are those of Downgrade.
-// After ErrUnavailable and the end of ctx, the permits may have been released, so call KeepPermits
-// again.
+// If the lease has n permits or less, KeepPermits does nothing. The errors, and the remedy after
+// ErrUnavailable, are those of Downgrade.
 func (l *Lease) KeepPermits(ctx context.Context, n int) error {
 	switch capacity := l.cfg.permits.Capacity; {
 	case n < 1:
@@ -84,7 +84,8 @@ func (l *Lease) keep(ctx context.Context, op string, n int) error {
 //
 // If there is another reader, or a guarded transaction of this one is in progress, the error is a
 // *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError, and
-// otherwise the errors are those of Downgrade. If the answer to the upgrade was lost, so is the lease.
+// otherwise the errors are those of Downgrade. If the answer to the upgrade was lost, so is the
+// lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	began := time.Now()
 	if err := l.checkRWLock("upgrade"); err != nil {
@@ -180,7 +181,8 @@ func (l *Lease) beginChange() error {
 	return l.client.beginCall()
 }
 
-// retryChange repeats op until it succeeds, fails for good, or ctx or timing.StatementBound ends.
+// retryChange repeats op until it succeeds, fails permanently, or ctx or timing.StatementBound
+// ends.
 func (c *Client) retryChange(ctx context.Context, op func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()

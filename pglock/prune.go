@@ -17,7 +17,7 @@ import (
 
 // Prune deletes the rows of names that have been idle for the given time since the release or the
 // expiry of the last grant, except those of jobs of package schedule that have a next tick. Tokens
-// stay in order, because the next grant of such a name gets a larger one. Prune returns the number of
+// stay in order: the next grant of such a name gets a larger one. Prune returns the number of
 // deleted rows, also with an error.
 //
 // Pruning walks the table in short steps, which skip rows in use, so it delays no grant. ctx and

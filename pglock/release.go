@@ -28,9 +28,9 @@ type releaseCall struct {
 //
 // If the lease was lost before, Release changes nothing and returns a *LostError. If the server
 // can't be reached within 5 s, the error wraps ErrUnavailable, and the lock expires after its TTL
-// unless a later call succeeds. ctx bounds how long Release waits, while the release itself continues
-// without it. A ctx that has ended before the call, as is common in a defer, is ignored, and so is
-// the end of the lease's own Context.
+// unless a later call succeeds. ctx bounds how long Release waits, while the release itself
+// continues without it. A ctx that has ended before the call, as is common in a defer, is ignored,
+// and so is the end of the lease's own Context.
 func (l *Lease) Release(ctx context.Context) error {
 	givenUp := ctx.Done()
 	if ctx.Err() != nil {
@@ -79,7 +79,7 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 		return nil, nil, l.ended
 	}
 	if l.release != nil {
-		select {
+		select { // done is closed after err was set; an inconclusive release is sent again
 		case <-l.release.done:
 			if l.release.err == nil || errors.Is(l.release.err, ErrLost) {
 				return l.release, nil, nil
@@ -171,7 +171,8 @@ func (f *releaseOp) send(ctx context.Context) {
 
 // sendOnce sends the release statement once. For several names it sends one for all that have
 // permits, and one for all the others. If the answer does not contain each of the latter, it asks
-// which grants are left, whose rows are locked for the moment, and sends one statement for each of them.
+// which grants are left, whose rows are locked for the moment, and sends one statement for each of
+// them.
 func (f *releaseOp) sendOnce(ctx context.Context) error {
 	l, store := f.lease, f.lease.client.store
 	var plain []fencing.Fence

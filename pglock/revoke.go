@@ -18,14 +18,14 @@ const maxReason = 512
 
 // Revoke ends the grant of the lock with that token, whichever client holds it. At once its guards
 // fail with ErrStale, it can't be renewed, and its lock (or only its permits) is free for the next
-// waiter, which is woken. The holder notices with its next renewal, or at once while its client has a
-// listening connection, as with Lease.ReleaseRequested (see WithMaxConns). Its *LostError
-// wraps ErrRevoked and has the reason, at most 512 bytes of UTF-8 without NUL. Because it works until
-// then, writes that must not be late need Lease.Guard.
+// waiter, which is woken. The holder notices with its next renewal, or at once while its client has
+// a listening connection (see WithMaxConns). Its *LostError wraps ErrRevoked and has the reason,
+// 512 bytes of UTF-8 without NUL at most. Until then only Guard stops its writes.
 //
 // A guarded transaction of the holder that began before may still commit, and no other holder is
-// granted the lock before it ends. Protected tables refuse what it writes from now on. Revoke waits for that for at most a second, and then returns an
-// error that wraps ErrGuarded, although the grant has ended. Another call waits again.
+// granted the lock before it ends. Protected tables refuse what it writes from now on. Revoke waits
+// for that for at most a second, and then returns an error that wraps ErrGuarded, although the
+// grant has ended. A repeated call waits again.
 //
 // If the grant is not the current one, or was released, Revoke changes nothing and returns a
 // *StaleError, or ErrNotFound if the name has no row. A repeated revocation succeeds, so call
@@ -56,9 +56,8 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 }
 
 // RequestRelease asks the holder of the grant with that token to release the lock, but the holder
-// decides whether and when. The request is stored with the grant, and Lease.ReleaseRequested
-// reports it after the next renewal, or at once if the client has a listening connection. Only the
-// first request that arrives counts. Errors are those of Client.Revoke, except ErrGuarded.
+// decides whether and when. Lease.ReleaseRequested reports the first request for a grant, which is
+// stored with it. Errors are those of Client.Revoke, except ErrGuarded.
 func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("request the release of grant %d of %q", token, name)
 	ctx, cancel := outlasting(ctx, func(l *Lease) bool { return l.fence.Token == token && l.hasName(name) })
@@ -101,8 +100,8 @@ func (c *Client) grantCall(ctx context.Context, op string, fence fencing.Fence, 
 	return nil
 }
 
-// outlasting returns a context for a call that ends leases. If ctx carries one of them, the call itself would
-// end ctx before its answer, so it has timing.StatementBound instead.
+// outlasting returns a context for a call that ends leases. If ctx carries one of them, the call
+// itself would end ctx before its answer, so it has timing.StatementBound instead.
 func outlasting(ctx context.Context, ends func(*Lease) bool) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil || !slices.ContainsFunc(carriedLeases(ctx), ends) {
 		return ctx, func() {}
@@ -136,8 +135,8 @@ type releaseRequest struct {
 }
 
 // ReleaseRequested returns a channel that is closed when the holder should release the lock,
-// because of Client.RequestRelease or WithMaxHold. The holder decides when to stop and calls
-// Release, and until then holds the lease. ReleaseReason returns the reason.
+// because of Client.RequestRelease or WithMaxHold. The holder decides when to stop and to call
+// Release.
 //
 // A request arrives with the next renewal, or at once by a notification, for which the first call
 // opens the client's listening connection. A lease that ends without a request does not close the

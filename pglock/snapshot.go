@@ -30,13 +30,13 @@ var (
 	sessionsSQL string
 )
 
-// Snapshot returns what there is in the schema of the client: locks, waiters, permits, elections, schedules,
-// idempotency keys without an outcome, advisory locks, sessions, and the state of the server. It changes
-// nothing, and needs no more rights than migrations.WithReader grants. The sessions of
-// other roles are complete only for a member of pg_read_all_stats.
+// Snapshot returns what there is in the schema of the client: locks, waiters, permits, elections,
+// schedules, idempotency keys without an outcome, advisory locks, sessions, and the state of the
+// server. It changes nothing, and needs no more rights than migrations.WithReader grants. The
+// sessions of other roles are complete only for a member of pg_read_all_stats.
 //
-// It reads all rows of the locks once, and memory is needed for those within the limit. The error is
-// that of the first part that fails. ctx bounds the call.
+// It reads all rows of the locks once, and memory is needed for those within the limit. The error
+// is that of the first part that fails.
 func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snapshot, err error) {
 	limit := cmp.Or(q.Limit, 500)
 	args, err := filterArgs(q.Filter)
@@ -80,7 +80,8 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 	return s, nil
 }
 
-// readAll returns a function that reads the rows of a statement, each of which scan returns, into *all.
+// readAll returns a function that reads the rows of a statement, each of which scan returns, into
+// *all.
 func readAll[T any](ctx context.Context, c *Client, all *[]T, scan pgx.RowToFunc[T], sql string, limit int) func() error {
 	return func() error {
 		return readInto(ctx, c.store, all, func(all *[]T, r pgx.Rows) error {

@@ -25,7 +25,8 @@ const maxRaces = 5
 //   - by a notification, or by a release in this process (Woken);
 //   - by a release in this process that hands the lock off to it (Handed);
 //   - when the holder's lease expires;
-//   - when a look at its lock finds that free, or moves its entry of the overflow list to the queue;
+//   - when a look at its lock finds that free, or moves its entry of the overflow list to the
+//     queue;
 //   - after pauses that grow, much sooner without a listener.
 //
 // In all cases only the lock's row counts, so the waiter makes an attempt, and sleeps again if the

@@ -29,9 +29,8 @@ import (
 // Where notifications arrive, a release, a revocation, an expiry and new labels are seen within
 // milliseconds, and a grant to a waiter usually with the release before it. All other changes are
 // seen within a second, because the client reads the row that often. Between two reads it holds
-// only its listening connection, and a lock that is not watched pays nothing. Watch continues
-// through an outage of the server of up to 30 s. After that, and when ctx ends or the client is
-// closed, the last pair has the error.
+// only its listening connection. Watch continues through an outage of the server of up to 30 s.
+// After that, and when ctx ends or the client is closed, the last pair has the error.
 func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[inspect.Lock, error] {
 	return func(yield func(inspect.Lock, error) bool) {
 		if err := CheckName(name); err != nil {
