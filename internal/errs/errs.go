@@ -55,7 +55,7 @@ func InvalidOption(pkg, format string, args ...any) error {
 	return Mark(Errorf(pkg+": "+format, args...), ErrInvalidOption)
 }
 
-// Require returns InvalidOption unless ok.
+// Require returns the error of InvalidOption unless ok is true.
 func Require(pkg string, ok bool, format string, args ...any) error {
 	if ok {
 		return nil

@@ -30,7 +30,7 @@ func Reason(err error) string {
 }
 
 // OneLine returns s on one line, so that an error is one line of a log. Lines are joined with
-// semicolons, or with a space after a colon. Other control characters become spaces.
+// semicolons, or with a space after a colon, and other control characters become spaces.
 func OneLine(s string) string {
 	if strings.IndexFunc(s, unicode.IsControl) < 0 {
 		return s
@@ -49,7 +49,7 @@ func OneLine(s string) string {
 
 var lineEnd = regexp.MustCompile(`\s*\n\s*`)
 
-// composed is an error whose text is fixed. It wraps others.
+// composed is an error whose text is fixed, and which wraps others.
 type composed struct {
 	text string
 	errs []error

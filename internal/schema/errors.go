@@ -84,7 +84,7 @@ func RowSecurity(err error) bool {
 const WhyNotCockroachDB = "the server is CockroachDB, on which advisory locks and FOR KEY SHARE lock nothing, " +
 	"so that a lock could have two holders: use PostgreSQL"
 
-// IsCockroachDB reports whether conn leads to CockroachDB. It sends nothing.
+// IsCockroachDB reports whether conn leads to CockroachDB, and sends nothing.
 func IsCockroachDB(conn *pgconn.PgConn) bool { return conn.ParameterStatus("crdb_version") != "" }
 
 // CheckEngine returns an error that wraps ErrSchema if conn leads to CockroachDB, where all

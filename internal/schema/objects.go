@@ -14,8 +14,8 @@ import (
 //go:embed objects.sql
 var objectsSQL string
 
-// objectsOfVersion has a line for each object of this Version: see Object.String. TestObjects
-// writes it.
+// objectsOfVersion has a line for each object of this Version, as Object.String returns it and
+// TestObjects writes it.
 //
 //go:embed objects.txt
 var objectsOfVersion string
@@ -32,7 +32,7 @@ func (o Object) String() string {
 	return fmt.Sprintf("%s\t%s\t%t\n", o.Name, o.Facts, o.Signature != "")
 }
 
-// Objects returns the objects of the named schema. It needs no right.
+// Objects returns the objects of the named schema, for which it needs no right.
 func Objects(ctx context.Context, db interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }, name string,
@@ -50,8 +50,8 @@ func Objects(ctx context.Context, db interface {
 
 // Differences says which objects of this Version a schema lacks, or has in another form, and
 // returns the signatures of functions that PUBLIC may execute although the migrations forbid it.
-// More objects do no harm. A schema that says that it is of another version is not compared. files
-// are the migrations.
+// Additional objects are ignored, and a schema that says that it is of another version is not
+// compared. files are the migrations.
 func Differences(found []Object, files fs.FS, name string) (differing, public []string) {
 	have, texts := map[string]Object{}, bodies(files)
 	for _, o := range found {

@@ -19,7 +19,7 @@ const VersionTable = "pglock_migrations"
 var ReadState string
 
 // Stranger is a role that could run code as the one that reads the state, and why: see
-// read_state.sql. The zero value is none.
+// read_state.sql. The zero value means that there is none.
 type Stranger struct{ Kind, Name, Role string }
 
 // Explain returns what is wrong with the named schema, and the statement that mends it, which is

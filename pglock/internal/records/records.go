@@ -12,7 +12,7 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// The states of a key.
+// The states of a key in the table.
 const (
 	Started = "started"
 	Done    = "done"
@@ -63,14 +63,14 @@ const readSQL = "SELECT false, k.fingerprint = $2::bytea, k.state, CASE WHEN k.f
 	"coalesce(k.token, 0), coalesce(k.holder, ''), k.started_at FROM pglock.once_keys AS k " +
 	"WHERE k.key = $1::text AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
 
-// Read is Records.Read.
+// Read implements the method of Records with readSQL.
 func (t Table) Read(ctx context.Context, c Call) (Record, error) { return t.scan(ctx, readSQL, c) }
 
 // claimSQL inserts the record of a key, or returns the record that exists already.
 const claimSQL = "SELECT claimed, coalesce(same, false), coalesce(state, ''), result, coalesce(token, 0), coalesce(holder, ''), started_at " +
 	"FROM pglock.once_claim($1::text, $2::bytea, $3::bigint, $4::text, $5::bigint, $6::text, $7::bigint)"
 
-// Claim is Records.Claim.
+// Claim implements the method of Records with claimSQL.
 func (t Table) Claim(ctx context.Context, c Call, grant fencing.Fence, holder string, insteadOf fencing.Token) (Record, error) {
 	return t.scan(ctx, claimSQL, c, nil, grant.Name, int64(grant.Token), holder, zeronull.Int8(insteadOf))
 }
@@ -101,7 +101,7 @@ const finishSQL = "WITH durable AS MATERIALIZED (SELECT set_config('synchronous_
 	"expires_at = clock_timestamp() + $6::float8 * interval '1 microsecond' " +
 	"FROM durable WHERE k.key = $1::text AND k.state = 'started' AND k.token = $2::bigint"
 
-// Finish is Records.Finish.
+// Finish implements the method of Records with finishSQL.
 func (t Table) Finish(ctx context.Context, c Call, owner, by fencing.Token, state string, result []byte) (changed bool, err error) {
 	return t.change(ctx, finishSQL, c.Key, int64(owner), int64(by), state, result, c.Retention.Microseconds())
 }
@@ -120,7 +120,7 @@ func (t Table) FinishInTx(ctx context.Context, c Call, result []byte) (changed b
 // forgetSQL deletes the record of the attempt with token $2.
 const forgetSQL = "DELETE FROM pglock.once_keys AS k WHERE k.key = $1::text AND k.state = 'started' AND k.token = $2::bigint"
 
-// Forget is Records.Forget.
+// Forget implements the method of Records with forgetSQL.
 func (t Table) Forget(ctx context.Context, c Call, owner fencing.Token) error {
 	_, err := t.change(ctx, forgetSQL, c.Key, int64(owner))
 	return err

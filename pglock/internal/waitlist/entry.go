@@ -96,7 +96,7 @@ func (e *Entry) Row() Row {
 // BeginAttempt reserves the entry's request for an attempt with the ticket, which is
 // leasetable.NoTicket if there is none, or the entry is not the head. Because a grant has one
 // owner, it returns false while a hand-off uses the request, or before the caller has received its
-// result. Otherwise EndAttempt must follow.
+// result. If it returns true, EndAttempt must follow.
 func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()

@@ -51,7 +51,7 @@ func (k *looks) drawn(r Row, ahead int, now time.Time) {
 	}
 }
 
-// begun records that a look is in progress. Unless it succeeds, it is repeated.
+// begun records that a look is in progress, which is repeated unless it succeeds.
 func (k *looks) begun(now time.Time) {
 	k.at = now.Add(backoff.Jitter(timing.SweepEvery))
 	if !now.Before(k.headAt) {
@@ -59,7 +59,7 @@ func (k *looks) begun(now time.Time) {
 	}
 }
 
-// seen records the answer to a look.
+// seen records the position that a look has returned.
 func (k *looks) seen(r Row, ahead int, now time.Time) {
 	k.at = now.Add(k.patience(r, ahead, now))
 	k.ahead, k.seenAt = ahead, now
@@ -89,7 +89,7 @@ func (k *looks) due() time.Time {
 	return k.at
 }
 
-// next returns when the queue needs the refresher, or limit if that is sooner. The caller holds mu.
+// next returns, under mu, when the queue needs the refresher, or limit if that is sooner.
 func (q *queue) next(now, limit time.Time) time.Time {
 	if due := q.looks.due(); q.row.Joined() && due.Before(limit) {
 		limit = due

@@ -25,7 +25,7 @@ type refresher struct {
 // start starts the refresher, unless it runs, before a row is made and inside a counted call.
 func (r *refresher) start() { r.once.Do(func() { r.running.Go(r.run) }) }
 
-// stop ends the refresher and deletes the client's rows. It is called once.
+// stop ends the refresher and deletes the client's rows, and is called once.
 func (r *refresher) stop(ctx context.Context) {
 	close(r.quit)
 	r.running.Wait()

@@ -57,7 +57,7 @@ func (r Row) Ticket() int64 {
 	return leasetable.NoTicket
 }
 
-// ticket returns the row in the terms of package leasetable. The caller holds mu.
+// ticket returns, under mu, the row in the terms of package leasetable.
 func (q *queue) ticket() leasetable.Ticket {
 	t := leasetable.Ticket{Client: q.client, Names: q.names, Number: q.row.ticket, State: leasetable.Queued, Heavy: q.heavy()}
 	if q.row.InOverflow() {

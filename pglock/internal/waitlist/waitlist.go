@@ -47,7 +47,7 @@ type Tasks interface {
 	Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
 }
 
-// Config has what the Queues need of their client. It is immutable after New.
+// Config has what the Queues need of their client, and is immutable after New.
 type Config struct {
 	Store   Store
 	Tasks   Tasks
@@ -107,7 +107,7 @@ type queue struct {
 	failingSince time.Time        // since when the server is unavailable; zero: it answers
 }
 
-// head returns the first entry, or nil. The caller holds mu.
+// head returns, under mu, the first entry or nil.
 func (q *queue) head() *Entry {
 	if e := q.entries.Front(); e != nil {
 		return e.Value.(*Entry)
@@ -115,7 +115,7 @@ func (q *queue) head() *Entry {
 	return nil
 }
 
-// heavy reports whether the head needs several permits. The caller holds mu.
+// heavy reports, under mu, whether the head needs several permits.
 func (q *queue) heavy() bool {
 	e := q.head()
 	return e != nil && e.request.Heavy()
@@ -166,7 +166,7 @@ func (l *Queues) EndSolo(key string) {
 	delete(l.solo, key)
 }
 
-// queueFor returns the queue for r, which is new if there is none. The caller holds mu.
+// queueFor returns, under mu, the queue for r, which is new if there is none.
 func (l *Queues) queueFor(r *leasetable.Request) *queue {
 	key := Key(r.Name, r.All)
 	if q := l.queues[key]; q != nil {
@@ -185,7 +185,7 @@ func (l *Queues) queueFor(r *leasetable.Request) *queue {
 	return q
 }
 
-// drop forgets a queue without entries. The caller holds mu.
+// drop forgets, under mu, a queue without entries.
 func (l *Queues) drop(q *queue) {
 	delete(l.queues, q.key)
 	delete(l.numbers, q.number)
@@ -214,7 +214,7 @@ func (l *Queues) WakeHead(name string) bool {
 	return l.queues[name].wake()
 }
 
-// wake wakes the head, and returns false if there is none. The caller holds mu.
+// wake wakes the head, under mu, and returns false if there is none.
 func (q *queue) wake() bool {
 	if q == nil || q.entries.Len() == 0 {
 		return false
@@ -239,7 +239,7 @@ func (l *Queues) WakeMulti(number string) {
 	l.numbers[number].wake()
 }
 
-// wakeAll wakes all heads.
+// wakeAll wakes the heads of all queues.
 func (l *Queues) wakeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
