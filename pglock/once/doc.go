@@ -83,7 +83,7 @@
 // [Prune] deletes expired rows; nothing else does, so call it regularly.
 //
 // An asynchronous failover may lose the record of an attempt of Do, and then the next call repeats
-// the effect. With synchronous replication it can't.
+// the effect, which synchronous replication prevents.
 //
 // # Rights
 //

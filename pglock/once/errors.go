@@ -16,16 +16,16 @@ import (
 // pglock.ErrInvalidOption, ErrTimeout, ErrDeadlock and ErrPrivilege, fencing.ErrSchemaMissing, and
 // in transactions fencing.ErrSnapshot and advisory.ErrTx.
 var (
-	// ErrMismatch: the key was used with another fingerprint, so for another request. Nothing was
-	// done.
+	// ErrMismatch: the key was used with another fingerprint, so for another request, and nothing
+	// was done.
 	ErrMismatch = errors.New("once: the key was used for another request")
 
 	// ErrInProgress: another call with the key has not ended. Try again later, or allow a longer
 	// wait.
 	ErrInProgress = errors.New("once: another call with the key is in progress")
 
-	// ErrOutcomeUnknown: the effect has begun, and nothing says whether it happened. It comes in an
-	// *UnknownError.
+	// ErrOutcomeUnknown: the effect has begun, and nothing says whether it happened. An
+	// *UnknownError wraps it.
 	ErrOutcomeUnknown = errors.New("once: the effect was started, and its outcome is unknown")
 
 	// ErrFailed: the effect has failed permanently. It comes in a *FailedError, from the first call
@@ -82,7 +82,7 @@ func (e *FailedError) Error() string {
 func (e *FailedError) Unwrap() []error { return errs.Causes(ErrFailed, conceal(e.Cause)) }
 
 // NotDone marks an error of fn: the effect has certainly not happened and will not happen. Do then
-// deletes the record of the key, so that the next call runs fn. It returns nil for nil.
+// deletes the record of the key, so that the next call runs fn. For nil it returns nil.
 func NotDone(err error) error { return mark(err, notDone) }
 
 // Failed marks an error of fn: the effect has failed permanently, and that is the answer. Do stores

@@ -48,8 +48,8 @@ func (o SchemaOption) applyTx(c *config) error {
 	return schema.Validate(c.schema)
 }
 
-// WithSchema names the schema of the keys, for Tx, Get and Prune. Do uses its client's
-// schema. Default "pglock".
+// WithSchema names the schema of the keys, for Tx, Get and Prune, which by default is "pglock". Do
+// uses its client's schema.
 func WithSchema(name string) SchemaOption { return SchemaOption(name) }
 
 // WithRetention sets how long an answer is kept: 1 ms to 10 years, and 24 h by default. Afterwards
@@ -62,7 +62,7 @@ func WithRetention(d time.Duration) Option {
 }
 
 // WithWait bounds the wait for another call with the same key. When the time has passed, the error
-// wraps ErrInProgress, and with 0 the call does not wait at all. WithWait does not bound fn. By
+// wraps ErrInProgress, and with 0 the call does not wait at all. WithWait does not bound fn, and by
 // default a call waits until ctx ends.
 func WithWait(d time.Duration) Option {
 	return option(func(c *config) error {
@@ -71,7 +71,8 @@ func WithWait(d time.Duration) Option {
 	})
 }
 
-// WithLease sets options of the lease of Do, such as pglock.WithTTL. Default: those of the client.
+// WithLease sets options of the lease of Do, such as pglock.WithTTL, which precede those of the
+// client.
 func WithLease(opts ...pglock.LeaseOption) DoOption {
 	return option(func(c *config) error { c.leases = append(c.leases, opts...); return nil })
 }
@@ -89,8 +90,8 @@ func WithRetry() DoOption {
 // results for those of the earlier attempt:
 //
 //   - a result and nil: the effect happened. The result is recorded and returned.
-//   - an error marked with NotDone: it did not happen. Do runs fn.
-//   - an error marked with Failed: it failed permanently. That is recorded and returned.
+//   - an error marked with NotDone: it did not happen, so Do runs fn.
+//   - an error marked with Failed: it failed permanently, which is recorded and returned.
 //   - another error: the outcome stays unknown. Do returns it in an *UnknownError.
 //
 // "It did not happen" must stay true. The process of the earlier attempt may be paused instead of

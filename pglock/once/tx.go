@@ -19,7 +19,7 @@ const savepoint pgtx.Savepoint = "pglock_once"
 // Tx waits for it: after its commit Tx returns its result, after its rollback Tx runs fn.
 //
 // fn writes in tx. It must not end tx, call Tx with the same key, or have effects outside the
-// database: they would not be undone with tx. Use Do for those.
+// database, which would not be undone with tx: use Do for those.
 //
 // fingerprint distinguishes requests: it has the parts in which two of them may differ, and its
 // SHA-256 is stored. A call with the key of another request returns ErrMismatch. nil is a

@@ -5,7 +5,7 @@
 //	...
 //	err = job.Run(ctx, schedule.Daily("03:00", time.Local), func(ctx context.Context, l *pglock.Lease) error { ... })
 //
-// [Every] and [Daily] make schedules. A parsed cron expression is a [Schedule] too:
+// [Every] and [Daily] make schedules, and a parsed cron expression is a [Schedule] too:
 //
 //	spec, err := cron.ParseStandard("0 3 * * 1-5") // github.com/robfig/cron/v3
 //	...
@@ -73,7 +73,7 @@
 //
 // Ticks of a job never overlap, and run in order. A tick that is due while an earlier one runs
 // waits for it. While one process runs a tick, the others wait until the next tick is due, to take
-// the tick over if its runner dies: see [WithWait]. Waiting holds no connection.
+// the tick over if its runner dies: see [WithWait]. They hold no connection meanwhile.
 //
 // Of the ticks that were missed, because no process was up or because the tick before took long,
 // the latest runs late, at once. The earlier ones are skipped, except those that are not later than

@@ -51,7 +51,7 @@ const maxName = errs.MaxName - len(markPrefix)
 // tick or an earlier one, for the time of WithWait.
 //
 // On success only this Run may run the tick, until End, until Abandon, or until its lease is lost.
-// On failure nothing is held. The error then wraps one of these, or is the client's:
+// On failure nothing is held, and the error wraps one of these, or is the client's:
 //   - ErrDone: the tick was run.
 //   - pglock.ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was
 //     over. With ErrRunning it was this tick.
@@ -162,8 +162,8 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	return &Run{j, lease, tick, time.Now()}, nil
 }
 
-// The labels of the job's lease with the tick that its holder runs, and with the tick after it. The
-// view schedules reads them.
+// The labels of the job's lease with the tick that its holder runs, and with the tick after it,
+// which the view schedules reads.
 const (
 	tickLabel = "tick"
 	nextLabel = "next"

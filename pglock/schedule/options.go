@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// ErrDone: the tick was run before, here or in another process. It is not a failure.
+	// ErrDone: the tick was run before, here or in another process, which is not a failure.
 	ErrDone = errors.New("schedule: tick was already run")
 
 	// ErrRunning: another process runs this tick or a later one. It is not a failure, and the error
@@ -57,8 +57,8 @@ type config struct {
 }
 
 // WithTTL sets the TTL of a run's lease: how long after the death of its runner a tick stays
-// blocked for other processes. A run may last longer than the TTL, because the lease is renewed.
-// Default 30 s.
+// blocked for other processes. A run may last longer than the TTL, which is 30 s by default,
+// because the lease is renewed.
 func WithTTL(d time.Duration) Option {
 	return func(c *config) error {
 		c.ttl = d
@@ -89,7 +89,7 @@ func WithMaxLate(d time.Duration) Option {
 }
 
 // WithLabels stores labels with the lease of a run, as pglock.WithLabels does. The label "tick"
-// always has the tick, and with Run and RunDue "next" the one after it. Default: no other labels.
+// always has the tick, and with Run and RunDue "next" the one after it.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error { maps.Copy(c.labels, labels); return nil }
 }
@@ -97,7 +97,7 @@ func WithLabels(labels map[string]string) Option {
 // WithReport makes Run and RunDue call report with the result of each tick that this process ran or
 // failed to run: nil, the job's own error, or why the tick was not run or not recorded. They do not
 // call it for ticks of other processes (ErrDone, ErrRunning), nor for runs that end because their
-// context is done. Several goroutines may call report at once. Default: no function.
+// context is done. Several goroutines may call report at once.
 func WithReport(report func(tick time.Time, err error)) Option {
 	return func(c *config) error {
 		c.report = report
@@ -106,13 +106,14 @@ func WithReport(report func(tick time.Time, err error)) Option {
 }
 
 // WithLogger sets the logger of a Job, which is otherwise slog.Default(): see Failures above. Each
-// run also logs at Warn that its tick could not be recorded at first. With nil nothing is logged.
+// run also logs at Warn that its tick could not be recorded at first, and with nil nothing is
+// logged.
 func WithLogger(l *slog.Logger) Option {
 	l = quiet.Logger(l)
 	return func(c *config) error { c.logger = func() *slog.Logger { return l }; return nil }
 }
 
-// WithClock sets the clock that decides when a tick is due, for tests. Default time.Now.
+// WithClock replaces time.Now as the clock that decides when a tick is due, for tests.
 func WithClock(now func() time.Time) Option {
 	return func(c *config) error {
 		c.now = now
@@ -142,7 +143,8 @@ func (j *Job) observe(ctx context.Context, e observe.ResultEvent) {
 	j.client.Report(ctx, e)
 }
 
-// expect announces the tick that this process expects next, also of others. The zero time is none.
+// expect announces the tick that this process expects next, also of others, or none by the zero
+// time.
 func (j *Job) expect(ctx context.Context, next time.Time) {
 	j.observe(ctx, observe.ResultEvent{Duration: next.Sub(j.wallClock())})
 }

@@ -25,7 +25,7 @@ type Run struct {
 }
 
 // Lease returns the job's lease, for guards and for the context of the work: see
-// pglock.Lease.WithContext. End and Abandon release it.
+// pglock.Lease.WithContext. It is released by End and Abandon.
 func (r *Run) Lease() *pglock.Lease { return r.lease }
 
 // Tick returns the tick that was given to Begin.
@@ -64,7 +64,7 @@ func (r *Run) leave(ctx context.Context, outcome observe.Outcome, err error) err
 	return release(ctx, r.lease)
 }
 
-// endTimeout is how long recording a tick continues after ctx is done. It also bounds the release.
+// endTimeout is how long recording a tick continues after ctx is done, and also bounds the release.
 const endTimeout = 10 * time.Second
 
 func release(ctx context.Context, lease *pglock.Lease) error {

@@ -33,7 +33,7 @@ type every struct{ period time.Duration }
 
 func (e every) Next(t time.Time) time.Time { return t.Round(0).Truncate(e.period).Add(e.period) }
 
-// invalid is a schedule that was made with an invalid argument. It has no ticks.
+// invalid is a schedule that was made with an invalid argument, and has no ticks.
 type invalid struct{ err error }
 
 func (invalid) Next(time.Time) time.Time { return time.Time{} }

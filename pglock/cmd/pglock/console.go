@@ -17,7 +17,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/once"
 )
 
-// console prints pglock's messages on stderr. Stdout is the command's.
+// console prints pglock's messages on stderr, because stdout is the command's.
 type console struct{ quiet bool }
 
 // errorf prints an error or a warning.
@@ -73,7 +73,7 @@ const (
 	statusSignal        = 128 // plus the signal's number
 )
 
-// exitStatus is an error that sets pglock's exit status. Its message was printed before.
+// exitStatus is an error that sets pglock's exit status, and whose message was printed before.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

@@ -58,8 +58,8 @@ const (
 	variablesAdvice = "check PGHOST, PGPORT, PGSSLMODE, PGSERVICE and the other PG* variables"
 )
 
-// config parses the connection string. It does not return pgx's errors: pgx hides passwords, but
-// can not find them in a malformed string.
+// config parses the connection string. It does not return pgx's errors, because pgx hides
+// passwords, but can't find them in a malformed string.
 func (d database) config() (*pgxpool.Config, error) {
 	invalid := func(advice string) error { return fmt.Errorf("%w in %s: %s", errConnString, d.source, advice) }
 	rest, isURL := strings.CutPrefix(d.connString, "postgres://")

@@ -120,8 +120,8 @@ func (f *runFlags) environ(g *grant) []string {
 	return (&exec.Cmd{Env: env}).Environ()
 }
 
-// open connects. The returned function closes the connections, and revokes a grant whose reply has
-// not arrived, within the given time.
+// open connects, and returns a function that closes the connections, and revokes a grant whose
+// reply has not arrived, within the given time.
 func (g *globals) open(ctx context.Context, options []pglock.Option) (*pglock.Client, func(time.Duration), error) {
 	pool, err := g.openPool(ctx)
 	if err != nil {
@@ -234,8 +234,8 @@ func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error
 var errNoReply = errors.New("the server does not answer")
 
 // end ends the grant of a command that has ended with that status. It returns 0 unless the lock was
-// lost before or a run could not be recorded, and prints why. It takes at most releaseTimeout.
-// Signals do not end it, since a lock that is not released stays held until its TTL has passed.
+// lost before or a run could not be recorded, and prints why. It takes at most releaseTimeout, and
+// signals do not end it, since a lock that is not released stays held until its TTL has passed.
 func (f *runFlags) end(g *grant, status int, signals *signals) int {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), releaseTimeout, errNoReply)
 	defer cancel()

@@ -32,7 +32,7 @@ func (s *signals) add(more []os.Signal) {
 func (s *signals) stop() { signal.Stop(s.c) }
 
 // untilInterrupted returns a context that is cancelled by the first signal that ends programs. It
-// drops other signals. No other goroutine may receive from s before the returned function is
+// drops other signals, and no other goroutine may receive from s before the returned function is
 // called.
 func (s *signals) untilInterrupted() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -204,7 +204,7 @@ func changed(k inspect.Lock) string {
 	return fmt.Sprintf("%s by %s, token %d, %d waiters", k.State(), text.List(k.Holders()), k.Token, len(k.Waiters))
 }
 
-// completeName completes names of locks. It prints nothing if it can't read them in time.
+// completeName completes names of locks, and prints nothing if it can't read them in time.
 func (g *globals) completeName(cmd *cobra.Command, args []string, toComplete string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -327,8 +327,8 @@ func only(what string) cobra.PositionalArgs {
 	}
 }
 
-// withClient returns a command's function that calls fn with a client and stdout. A signal ends its
-// context.
+// withClient returns a command's function that calls fn with a client and stdout, and with a
+// context that a signal ends.
 func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return interruptible(func(ctx context.Context) error {

@@ -204,7 +204,7 @@ func encodeJSON(out io.Writer, value any, indented bool) error {
 }
 
 // escapeJSON escapes what encoding/json leaves as it is and a terminal may obey or hide: control
-// characters from 0x7f on, and format characters. They occur in strings only.
+// characters from 0x7f on, and format characters, which occur in strings only.
 func escapeJSON(text string) string {
 	var safe strings.Builder
 	for _, r := range text {

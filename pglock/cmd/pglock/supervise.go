@@ -122,7 +122,7 @@ func (s *supervision) deadlines() (term, kill time.Time) {
 }
 
 // terminate sends TERM to the command and its descendants if the lease is lost, unless the
-// supervisor has done so. It may be called again.
+// supervisor has done so, and may be called again.
 func (s *supervision) terminate() {
 	expired, lost := s.process.Expired(), s.lease.Err()
 	switch {

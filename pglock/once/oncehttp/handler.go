@@ -68,7 +68,7 @@ type beginner interface {
 // begins the transaction: it is a *pgxpool.Pool, or another type with its method Begin.
 //
 // The context of next is the request's: if the client leaves, the transaction is rolled back unless
-// it is committed already. scope is as for Handler. The error wraps pglock.ErrInvalidOption.
+// it is committed already. scope is as for Handler, and the error wraps pglock.ErrInvalidOption.
 func TxHandler(next http.Handler, db beginner, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
 	c, err := newConfig(scope, opts)
 	switch {

@@ -36,7 +36,7 @@ func (c *config) refuse(w http.ResponseWriter, status int, kind, detail string) 
 	_ = json.NewEncoder(w).Encode(p) // the client may have left
 }
 
-// problems are the responses for the errors of a call. The first that matches counts.
+// problems are the responses for the errors of a call, of which the first that matches is sent.
 var problems = []struct {
 	err    error
 	status int
