@@ -77,6 +77,12 @@ func (l *Link) roundTrip(ctx context.Context, st leasetable.Statement) (sent tim
 	}
 	err = confirmed(conn.PgConn(), err)
 	l.pool.release(conn)
+	l.learn(ctx, st, sent, err)
+	return sent, l.orClosed(err)
+}
+
+// learn draws conclusions from an answer: how long statements take, and which connections may be dead.
+func (l *Link) learn(ctx context.Context, st leasetable.Statement, sent time.Time, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) { // its caller gave up: it takes longer than this
 		l.latency.note(time.Since(sent))
 	}
@@ -94,7 +100,6 @@ func (l *Link) roundTrip(ctx context.Context, st leasetable.Statement) (sent tim
 		// The other connections have likely met the same restart or failover.
 		l.pool.reset()
 	}
-	return sent, l.orClosed(err)
 }
 
 // latency estimates how long statements take lately. It tends to the slow ones, not to the mean.
