@@ -318,17 +318,29 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}, false
 }
 
-// acquireFast is acquire_fast: a ticket that is used up is behind nobody, and is granted a lock that was released.
+// acquireFast is acquire_fast, and those of its kind: it grants names that exist and are free, and otherwise has no
+// answer. A ticket that is used up is behind nobody.
 func (s *Server) acquireFast(r *leasetable.Request, now time.Time) leasetable.Grant {
-	g := s.acquire(r, now)
-	if l := s.lock(r.Names()[0]); g.Invalid && r.All == nil && l.capacity == 0 && len(l.grants) == 0 {
-		late := *r
-		late.Ticket = leasetable.BargeTicket
-		if got := s.acquire(&late, now); got.Outcome == leasetable.Granted {
-			return got
+	newest := fencing.Token(0)
+	for _, name := range r.Names() {
+		l, p := s.lock(name), r.PermitsOf(name)
+		whole := func(g *grant) bool { return g.whole }
+		if !l.exists || l.capacity != p.Capacity || l.room(now) < max(p.Weight, 1) || slices.ContainsFunc(l.grants, whole) ||
+			l.ended == r.ID || l.byRequest(r.ID) != nil || len(l.queue(now, r.Ticket)) > 0 {
+			return leasetable.Grant{}
 		}
+		newest = max(newest, l.token)
 	}
-	return g
+	token := s.draw(newest)
+	for _, name := range r.Names() {
+		l := s.lock(name)
+		if queued(r.Ticket) {
+			l.ticket = max(l.ticket, r.Ticket)
+		}
+		l.roomSince = now
+		s.grant(l, r, max(r.PermitsOf(name).Weight, 1), token, now)
+	}
+	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
 }
 
 func queued(ticket int64) bool {
