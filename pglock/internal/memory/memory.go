@@ -179,6 +179,17 @@ func (l *lock) blockedFor(now time.Time) time.Duration {
 	return max(until.Sub(now), 0)
 }
 
+// closedFor returns how long nobody is granted anything, because somebody has the whole lock, or had it.
+func (l *lock) closedFor(now time.Time) time.Duration {
+	until := l.busyUntil
+	for _, g := range l.grants {
+		if g.whole && g.expires.After(until) {
+			until = g.expires
+		}
+	}
+	return max(until.Sub(now), 0)
+}
+
 // queue returns those that wait with tickets before a ticket, in order.
 func (l *lock) queue(now time.Time, before int64) (queue []*waiter) {
 	for _, w := range l.waiters {

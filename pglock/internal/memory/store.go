@@ -539,7 +539,7 @@ func (c *Store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
 				left = l.waiters[at].ticket
 			}
 			l.remove(t.Client, t.Number)
-			if l.exists && left > l.ticket && len(l.queue(now, left)) == 0 && len(l.queue(now, leasetable.NoTicket)) > 0 {
+			if l.exists && (l.capacity > 0 || l.closedFor(now) == 0) && left > l.ticket && len(l.queue(now, left)) == 0 && len(l.queue(now, leasetable.NoTicket)) > 0 {
 				l.roomSince = now // for the one behind the head
 			}
 			c.server.wakeIfFree(l, now)
