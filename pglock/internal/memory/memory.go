@@ -410,6 +410,12 @@ func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing
 
 // end ends a grant, and reports whether a waiter was notified.
 func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration) (notified bool) {
+	l.finish(g, now, minHold)
+	return s.wakeNext(l, now, l.roomToTell(now))
+}
+
+// finish ends a grant without a word.
+func (l *lock) finish(g *grant, now time.Time, minHold time.Duration) {
 	before := l.room(now)
 	if g.whole {
 		before = 0
@@ -422,8 +428,6 @@ func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration) (n
 	if until := g.acquired.Add(minHold); until.After(now) {
 		l.busyUntil = until
 	}
-	s.tellWatchers(l, now)
-	return s.wakeNext(l, now, l.roomToTell(now))
 }
 
 func (s *Server) tellWatchers(l *lock, now time.Time) {
@@ -448,14 +452,14 @@ func (l *lock) roomToTell(now time.Time) int {
 
 // wakeIfFree wakes those for whom there is room, unless somebody has the whole lock.
 func (s *Server) wakeIfFree(l *lock, now time.Time) {
-	whole := func(g *grant) bool { return g.whole && g.expires.After(now) }
-	if !l.busyUntil.After(now) && !slices.ContainsFunc(l.grants, whole) {
+	if l.exists && l.closedFor(now) == 0 {
 		s.wakeNext(l, now, l.roomToTell(now))
 	}
 }
 
-// wakeNext is wake_next, for those who wait.
+// wakeNext is wake_next.
 func (s *Server) wakeNext(l *lock, now time.Time, room int) (woken bool) {
+	s.tellWatchers(l, now)
 	var since time.Time
 	for _, w := range l.queue(now, leasetable.NoTicket) {
 		client, number := cutCaller(w.client)

@@ -328,7 +328,9 @@ func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason str
 			clear(l.revoked) // the row of one holder knows of one
 		}
 		l.revoked[fence.Token] = reason
-		c.server.end(l, g, time.Now(), 0)
+		if l.finish(g, time.Now(), 0); l.capacity > 0 { // of one holder, AwaitGuards wakes the next one
+			c.server.wakeNext(l, time.Now(), l.roomToTell(time.Now()))
+		}
 		c.server.notify(leasetable.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
 	})
 	return i, err
@@ -372,7 +374,14 @@ func (c *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels strin
 	return i, err
 }
 
-func (c *Store) AwaitGuards(ctx context.Context, _ fencing.Fence) error { return c.run(ctx, func() {}) }
+func (c *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
+	return c.run(ctx, func() {
+		l := c.server.lock(fence.Name)
+		if _, revoked := l.revoked[fence.Token]; revoked && l.token == fence.Token {
+			c.server.wakeNext(l, time.Now(), l.roomToTell(time.Now()))
+		}
+	})
+}
 
 func (c *Store) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable.Request) (g leasetable.Grant, err error) {
 	err = c.run(ctx, func() {
@@ -560,11 +569,13 @@ func (c *Store) DeleteRows(ctx context.Context, tickets []leasetable.Ticket) err
 func (c *Store) QuitQueue(ctx context.Context, client string) error {
 	return c.run(ctx, func() {
 		for _, l := range c.server.names {
-			before := len(l.waiters)
+			waited := false
 			l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
-				return w.client == client || strings.HasPrefix(w.client, client+leasetable.AllSuffix+"/")
+				own := w.client == client || strings.HasPrefix(w.client, client+leasetable.AllSuffix+"/")
+				waited = waited || own && !w.watches()
+				return own
 			})
-			if len(l.waiters) < before {
+			if waited {
 				c.server.wakeIfFree(l, time.Now())
 			}
 		}
