@@ -253,7 +253,7 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 	names := r.Names()
 	var locks []*lock
 	var own []*grant
-	var skipped []*lock
+	var skipped, opened []*lock // at the names in opened others may have room afterwards
 	result := leasetable.Grant{Outcome: leasetable.Busy, Name: names[0], Sent: now}
 	newest, blocked, spent := fencing.Token(0), false, false
 	for _, name := range names {
@@ -289,7 +289,11 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 			wanted = 0
 			skipped = append(skipped, l)
 		}
+		if silent || slices.ContainsFunc(l.grants, func(g *grant) bool { return g.whole }) {
+			opened = append(opened, l)
+		}
 		if create && l.room(now) < max(p.Weight, 1)+wanted {
+			opened = append(opened, l)
 			l.freeExpired(now)
 		}
 		result.Ahead = max(result.Ahead, len(queue))
@@ -325,6 +329,11 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 			l.roomSince = now
 		}
 		s.grant(l, r, max(r.PermitsOf(l.name).Weight, 1), token, now)
+	}
+	for _, l := range locks {
+		if room := l.room(now); l.capacity > 0 && room > 0 && slices.Contains(opened, l) {
+			s.wakeNext(l, now, room)
+		}
 	}
 	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}, false
 }
@@ -403,9 +412,6 @@ func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing
 	l.grants = append(l.grants, &grant{
 		token: token, weight: weight, whole: weight == l.size(), request: r.ID, holder: r.Holder, labels: decode(r.Labels), acquired: now, expires: now.Add(r.TTL),
 	})
-	if l.capacity > 0 {
-		s.wakeNext(l, now, l.room(now))
-	}
 }
 
 // end ends a grant, and reports whether a waiter was notified.
