@@ -88,7 +88,10 @@ func (s *Server) findDeadlock(w *wait, now time.Time) string {
 		all := slices.Clone(stuck)
 		stuck = slices.DeleteFunc(stuck, func(u *wait) bool { return len(s.needsOf(u, all, now)) == 0 })
 	}
-	path, found := s.cycle(w, w, stuck, map[*wait]bool{}, now)
+	path, found := s.cycle(w, w, stuck, map[*wait]bool{}, now, true)
+	if !found {
+		path, found = s.cycle(w, w, stuck, map[*wait]bool{}, now, false)
+	}
 	granted := func(n needs) bool { return n.granted }
 	if !found || !slices.ContainsFunc(stuck, func(u *wait) bool { return slices.ContainsFunc(s.needsOf(u, stuck, now), granted) }) {
 		return "" // if none of them holds a lock, all will be released
@@ -143,18 +146,19 @@ func (s *Server) before(l *lock, v, u *wait) bool {
 	return valid(v) && (!valid(u) && u.ticket != leasetable.BargeTicket || v.ticket < u.ticket)
 }
 
-// cycle returns a path of stuck waits from u to w, of those that are not seen yet. A call that holds permits of
-// what it waits for does not wait for itself.
-func (s *Server) cycle(u, w *wait, stuck []*wait, seen map[*wait]bool, now time.Time) ([]needs, bool) {
+// cycle returns a path of stuck waits from u to w, of those that are not seen yet, and with alone of what keeps each
+// one waiting by itself. A call that holds permits of what it waits for does not wait for itself.
+func (s *Server) cycle(u, w *wait, stuck []*wait, seen map[*wait]bool, now time.Time, alone bool) ([]needs, bool) {
 	for _, n := range s.needsOf(u, stuck, now) {
-		if n.blocker == u && n.weight <= s.lock(n.name).size()-u.weights[n.name] || n.blocker != w && seen[n.blocker] {
+		leaves := n.weight <= s.lock(n.name).size()-u.weights[n.name]
+		if leaves && (alone || n.blocker == u) || n.blocker != w && seen[n.blocker] {
 			continue
 		}
 		seen[n.blocker] = true
 		if n.blocker == w {
 			return []needs{n}, true
 		}
-		if rest, ok := s.cycle(n.blocker, w, stuck, seen, now); ok {
+		if rest, ok := s.cycle(n.blocker, w, stuck, seen, now, alone); ok {
 			return append([]needs{n}, rest...), true
 		}
 	}

@@ -141,7 +141,8 @@ func (c *Store) findLive(fence fencing.Fence) (*lock, *grant) {
 
 func (c *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (r leasetable.Renewal, err error) {
 	err = c.run(ctx, func() {
-		if l, g := c.findLive(fence); g != nil {
+		l, g := c.findLive(fence)
+		if r, _ = c.told(fence); g != nil {
 			g.holder = holder
 			r = g.renew(ttl)
 			r.Age, r.ID, r.Permits = time.Since(g.acquired), g.request, leasetable.Permits{Capacity: l.capacity, Weight: g.weight}
@@ -466,7 +467,8 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 			}
 			l.remove(client, leasetable.AnyTicket)
 			l.waiters = append(l.waiters, w)
-			c.look(l, w, now, &p)
+			closed := l.closedFor(now) // a look at permits that are left is that of the attempt
+			p.Free, p.Remaining = p.Free && closed == 0, max(p.Remaining, closed)
 			if r.All != nil {
 				c.server.wakeIfFree(l, now) // a ticket that this one replaces may have been the head
 			}
