@@ -88,9 +88,9 @@ func (s *Server) findDeadlock(w *wait, now time.Time) string {
 		all := slices.Clone(stuck)
 		stuck = slices.DeleteFunc(stuck, func(u *wait) bool { return len(s.needsOf(u, all, now)) == 0 })
 	}
-	path, found := s.cycle(w, w, stuck, map[*wait]bool{}, now, true)
+	path, found := s.cycle(w, stuck, now, true)
 	if !found {
-		path, found = s.cycle(w, w, stuck, map[*wait]bool{}, now, false)
+		path, found = s.cycle(w, stuck, now, false)
 	}
 	granted := func(n needs) bool { return n.granted }
 	if !found || !slices.ContainsFunc(stuck, func(u *wait) bool { return slices.ContainsFunc(s.needsOf(u, stuck, now), granted) }) {
@@ -146,21 +146,31 @@ func (s *Server) before(l *lock, v, u *wait) bool {
 	return valid(v) && (!valid(u) && u.ticket != leasetable.BargeTicket || v.ticket < u.ticket)
 }
 
-// cycle returns a path of stuck waits from u to w, of those that are not seen yet, and with alone of what keeps each
-// one waiting by itself. A call that holds permits of what it waits for does not wait for itself.
-func (s *Server) cycle(u, w *wait, stuck []*wait, seen map[*wait]bool, now time.Time, alone bool) ([]needs, bool) {
-	for _, n := range s.needsOf(u, stuck, now) {
-		leaves := n.weight <= s.lock(n.name).size()-u.weights[n.name]
-		if leaves && (alone || n.blocker == u) || n.blocker != w && seen[n.blocker] {
-			continue
+// cycle returns the shortest path of stuck waits from w to itself, with alone of what keeps each one
+// waiting by itself. A call that holds permits of what it waits for does not wait for itself.
+func (s *Server) cycle(w *wait, stuck []*wait, now time.Time, alone bool) (path []needs, found bool) {
+	type step struct {
+		waiter *wait
+		needs
+	}
+	to := map[*wait]step{} // of each blocker that was found
+	for level := []*wait{w}; len(level) > 0 && to[w].waiter == nil; {
+		var next []*wait
+		for _, u := range level {
+			for _, n := range s.needsOf(u, stuck, now) {
+				leaves := n.weight <= s.lock(n.name).size()-u.weights[n.name]
+				if to[n.blocker].waiter == nil && (!leaves || !alone && n.blocker != u) {
+					to[n.blocker], next = step{u, n}, append(next, n.blocker)
+				}
+			}
 		}
-		seen[n.blocker] = true
-		if n.blocker == w {
-			return []needs{n}, true
-		}
-		if rest, ok := s.cycle(n.blocker, w, stuck, seen, now, alone); ok {
-			return append([]needs{n}, rest...), true
+		level = next
+	}
+	for at := to[w]; at.waiter != nil; at = to[at.waiter] {
+		if path = append(path, at.needs); at.waiter == w {
+			break
 		}
 	}
-	return nil, false
+	slices.Reverse(path)
+	return path, len(path) > 0
 }
