@@ -241,6 +241,13 @@ func (l *lock) overdue(now time.Time) bool {
 // acquire is acquire_slots. Like its passes, it judges the names that exist, creates the others unless the
 // call has lost, and judges all.
 func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant {
+	for _, name := range r.Names() {
+		for _, w := range s.lock(name).waiters {
+			if queued(r.Ticket) && w.ticket == r.Ticket {
+				w.weight = max(r.PermitsOf(name).Weight, 1) // its client may have drawn it for another number
+			}
+		}
+	}
 	g, lost := s.judge(r, now, false)
 	if !lost {
 		g, _ = s.judge(r, now, true)
@@ -258,11 +265,6 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 	newest, blocked, spent := fencing.Token(0), false, false
 	for _, name := range names {
 		l, p := s.lock(name), r.PermitsOf(name)
-		for _, w := range l.waiters {
-			if queued(r.Ticket) && w.ticket == r.Ticket {
-				w.weight = max(p.Weight, 1) // its client may have drawn it for another number
-			}
-		}
 		if create {
 			l.exist(p.Capacity, now)
 		} else if !l.exists {
