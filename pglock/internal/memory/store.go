@@ -316,21 +316,19 @@ func (c *Store) Revoke(ctx context.Context, r *leasetable.Request) (revoked bool
 
 func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i leasetable.GrantCall, err error) {
 	err = c.intervene(ctx, fence, &i, func(l *lock, _ *grant) {
-		if _, before := l.revoked[fence.Token]; before {
-			i.Done = true
-			return
-		}
+		_, before := l.revoked[fence.Token]
 		g := l.grantOf(fence.Token) // an expired one too
-		if g == nil {
+		if i.Done = before || g != nil; !i.Done {
 			return
 		}
-		i.Done = true
-		if l.capacity == 0 {
-			clear(l.revoked) // the row of one holder knows of one
-		}
-		l.revoked[fence.Token] = reason
-		if l.finish(g, time.Now(), 0); l.capacity > 0 { // of one holder, AwaitGuards wakes the next one
-			c.server.wakeNext(l, time.Now(), l.roomToTell(time.Now()))
+		if !before {
+			if l.capacity == 0 {
+				clear(l.revoked) // the row of one holder knows of one
+			}
+			l.revoked[fence.Token] = reason
+			if l.finish(g, time.Now(), 0); l.capacity > 0 { // of one holder, AwaitGuards wakes the next one
+				c.server.wakeNext(l, time.Now(), l.roomToTell(time.Now()))
+			}
 		}
 		c.server.notify(leasetable.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
 	})
@@ -587,8 +585,14 @@ func (c *Store) QuitQueue(ctx context.Context, client string) error {
 func (c *Store) Watch(ctx context.Context, name, channel string) error {
 	return c.run(ctx, func() {
 		l := c.server.lock(name)
-		l.remove(channel, leasetable.AnyTicket)
-		l.waiters = append(l.waiters, &waiter{client: channel, ticket: leasetable.AnyTicket, expires: time.Now().Add(timing.TicketTTL)})
+		until := time.Now().Add(timing.TicketTTL)
+		for _, w := range l.waiters {
+			if w.client == channel { // also one that waits, which is told anyway
+				w.expires = until
+				return
+			}
+		}
+		l.waiters = append(l.waiters, &waiter{client: channel, ticket: leasetable.AnyTicket, expires: until})
 	})
 }
 
