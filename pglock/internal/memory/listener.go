@@ -26,11 +26,16 @@ func (c *Store) Listen(ctx context.Context, shared string, channels ...string) (
 	return l, c.run(ctx, func() { c.server.sessions[l] = struct{}{} })
 }
 
-// notify is pg_notify, for a caller that holds mu.
+// notify is pg_notify, for a caller that holds mu: a transaction sends the same notification once.
 func (s *Server) notify(channel, payload string) {
+	n := pgconn.Notification{Channel: channel, Payload: payload}
+	if slices.Contains(s.sent, n) {
+		return
+	}
+	s.sent = append(s.sent, n)
 	for l := range s.sessions {
 		if slices.Contains(l.channels, channel) {
-			l.pending = append(l.pending, &pgconn.Notification{Channel: channel, Payload: payload})
+			l.pending = append(l.pending, &n)
 			l.signal()
 		}
 	}

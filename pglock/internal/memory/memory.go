@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
@@ -21,6 +23,7 @@ type Server struct {
 	names    map[string]*lock
 	sequence int64 // of tokens and tickets
 	sessions map[*listener]struct{}
+	sent     []pgconn.Notification    // by this statement
 	marks    map[string]fencing.Token // of resources
 	keys     map[string]*key          // of package once
 	nested   []*wait                  // calls that wait while they hold locks
@@ -519,6 +522,7 @@ func (downError) SafeToRetry() bool { return true } // what pgconn.SafeToRetry a
 func (s *Server) Expire(name string, token fencing.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sent = nil
 	now, l := time.Now(), s.lock(name)
 	for _, g := range l.live(now) {
 		if token == 0 || g.token == token {
@@ -534,6 +538,7 @@ func (s *Server) Expire(name string, token fencing.Token) {
 func (s *Server) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sent = nil
 	now := time.Now()
 	for _, l := range s.names {
 		for _, g := range l.grants {

@@ -51,6 +51,7 @@ func (c *Store) run(ctx context.Context, statement func()) error {
 	case s.down:
 		return downError{}
 	}
+	s.sent = nil
 	statement()
 	return nil
 }
