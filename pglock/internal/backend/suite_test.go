@@ -53,6 +53,10 @@ var drivers = []driver{
 	})},
 	{name: "fake", empty: fake(func(s *memory.Store) backend.Table { return s }), lacks: noDatabase},
 	{name: "fake, by the fast paths", empty: fake(func(s *memory.Store) backend.Table { return fastFirst{s} }), lacks: noDatabase},
+	{
+		name: "SQL protocol", empty: server(newProtocol),
+		lacks: protocolLacks, mute: regexp.MustCompile(`^(notified|invalid|free|taken|taken for .*|overdue)$`),
+	},
 }
 
 // noDatabase are the operations that memory does not need.
@@ -145,6 +149,9 @@ func server(of func(life context.Context, pool *pgxpool.Pool, name string) backe
 				return run(ctx, "expire.sql", name, int64(token))
 			},
 			advance: func(ctx context.Context, d time.Duration) error { return run(ctx, "advance.sql", d) },
+		}
+		if p, ok := table.(protocol); ok {
+			all.guard = p.guard
 		}
 		return func() tables {
 			locktest.OK(t, run(t.Context(), "empty.sql"))
