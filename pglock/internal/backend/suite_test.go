@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,7 +30,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // driver is one of the implementations that answer in the same way.
 type driver struct {
 	name string
-	// empty returns a function that returns tables without rows, for a case, once the one before is over.
+	// empty returns a function that returns tables without rows, for a case, once the one before is
+	// over.
 	empty func(t *testing.T) func() tables
 	lacks map[string]string // operations that it does not have, and why
 	mute  *regexp.Regexp    // parts of answers that it does not tell
@@ -114,7 +116,8 @@ func fake(of func(*memory.Store) backend.Table) func(t *testing.T) func() tables
 	}
 }
 
-// server returns the driver of tables on a server, whose time passes and whose rows go as in package pglocktest.
+// server returns the driver of tables on a server, whose time passes and whose rows go as in
+// package pglocktest.
 func server(of func(life context.Context, pool *pgxpool.Pool, name string) backend.Table) func(t *testing.T) func() tables {
 	return func(t *testing.T) func() tables {
 		t.Helper()
@@ -186,7 +189,8 @@ func (d driver) has(c script) bool {
 	return !slices.ContainsFunc(c.steps, func(s *step) bool { return d.lacks[s.operation()] != "" })
 }
 
-// round is how long a case may take until its answers may differ because the head of a queue is skipped after 1.5 s.
+// round is how long a case may take until its answers may differ because the head of a queue is
+// skipped after 1.5 s.
 const round = time.Second
 
 // runScript runs a case, and again if it has failed on a machine that stood still.
@@ -226,4 +230,52 @@ func (d driver) told(answer string) string {
 		return answer
 	}
 	return strings.Join(slices.DeleteFunc(strings.Split(answer, ", "), d.mute.MatchString), ", ")
+}
+
+// TestEveryOperationHasACase: so has each method of backend.Table; each operation that a driver
+// lacks is one; and each driver runs the others, not counting the combinations with operations that
+// it lacks.
+func TestEveryOperationHasACase(t *testing.T) {
+	t.Parallel()
+	groups := readScripts(t)
+	all, methods, cases := map[string]bool{}, map[string]bool{}, 0
+	for _, group := range groups {
+		cases += len(group)
+		for _, c := range group {
+			for _, s := range c.steps {
+				method, _, _ := strings.Cut(s.operation(), ",")
+				all[s.operation()], methods[method] = true, true
+			}
+		}
+	}
+	table := reflect.TypeFor[backend.Table]()
+	for i := range table.NumMethod() {
+		if !methods[table.Method(i).Name] {
+			t.Errorf("no case calls %s", table.Method(i).Name)
+		}
+	}
+	for _, d := range drivers {
+		ran, run := map[string]bool{}, 0
+		for _, group := range groups {
+			for _, c := range group {
+				if d.has(c) {
+					run++
+					for _, s := range c.steps {
+						ran[s.operation()] = true
+					}
+				}
+			}
+		}
+		for op := range all {
+			if ran[op] == (d.lacks[op] != "") {
+				t.Errorf("%s: %q: a case runs it: %v", d.name, op, ran[op])
+			}
+		}
+		for op := range d.lacks {
+			if !all[op] {
+				t.Errorf("%s lacks %q, which no case calls", d.name, op)
+			}
+		}
+		t.Logf("%s: %d of %d cases", d.name, run, cases)
+	}
 }
