@@ -2,14 +2,11 @@ package leasetable_test
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
@@ -24,70 +21,6 @@ func request(name, id, holder string) *leasetable.Request {
 }
 
 func one(r *leasetable.Request) []*leasetable.Request { return []*leasetable.Request{r} }
-
-// TestALockFromGrantToPruning runs each operation of the table once, and checks its answer.
-func TestALockFromGrantToPruning(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	name := pgtest.Schema(t, pool)
-	table := leasetable.New(name, pooled{pool})
-	ctx := t.Context()
-	if err := table.LiftTokens(ctx, "n"); err != nil {
-		t.Fatal(err)
-	}
-	first, second := request("n", "1", "first"), request("n", "2", "second")
-	if g, err := table.AcquireFast(ctx, one(first)); err != nil || g[0].Outcome != "" {
-		t.Errorf("the fast path on a new name: %+v, %v", g, err)
-	}
-	grants, err := table.AcquireFull(ctx, one(first))
-	granted := grants[0]
-	if err != nil || granted.Outcome != leasetable.Granted || granted.Token == 0 || granted.Sent.IsZero() {
-		t.Fatalf("%+v, %v", grants, err)
-	}
-	if g, err := table.AcquireFast(ctx, one(second)); err != nil || g[0].Outcome != "" {
-		t.Errorf("the fast path on a held lock: %+v, %v", g, err)
-	}
-	grants, err = table.AcquireFull(ctx, one(second))
-	if g := grants[0]; err != nil || g.Outcome != leasetable.Busy || g.Holder != "first" || g.Token != granted.Token || g.Remaining <= 0 {
-		t.Errorf("the full statement on a held lock: %+v, %v", g, err)
-	}
-	position, err := table.Join(ctx, "client", &leasetable.Request{Name: "n", Holder: "holder", ID: second.ID}, time.Second, false)
-	if err != nil || position.Ticket <= int64(granted.Token) || position.Ahead != 0 || position.Free || position.Remaining <= 0 {
-		t.Errorf("a ticket: %+v, %v", position, err)
-	}
-	ours := leasetable.Ticket{Client: "client", Names: []string{"n"}, Number: position.Ticket, State: position.State}
-	other := leasetable.Ticket{Client: "client", Names: []string{"n", "other"}, Number: position.Ticket, State: position.State}
-	seen, err := table.RefreshTickets(ctx, []leasetable.Ticket{ours, other}, false)
-	if err != nil || seen[0].Ticket != ours.Number || seen[0].Free || seen[0].Remaining <= 0 || seen[0].State != leasetable.Queued || seen[1].State != leasetable.Lost {
-		t.Errorf("refreshed %+v, %v", seen, err)
-	}
-	fence := fencing.Fence{Schema: name, Name: "n", Token: granted.Token}
-	renewed, err := table.Renew(ctx, []leasetable.Extension{{Fence: fence, TTL: time.Hour}})
-	if err != nil || renewed[fence].Outcome != leasetable.Granted || renewed[fence].Remaining < time.Minute {
-		t.Errorf("renewed %+v, %v", renewed, err)
-	}
-	released, notified, err := table.Release(ctx, fence, 0)
-	if err != nil || !released || !notified {
-		t.Errorf("released %v, notified %v, %v", released, notified, err)
-	}
-	if err := table.LeaveQueue(ctx, ours); err != nil {
-		t.Error(err)
-	}
-	if g, err := table.AcquireFast(ctx, one(second)); err != nil || g[0].Outcome != leasetable.Granted || g[0].Token <= granted.Token {
-		t.Errorf("the fast path on a free lock: %+v, %v", g, err)
-	}
-	if revoked, err := table.Revoke(ctx, second); err != nil || !revoked {
-		t.Errorf("revoked %v, %v", revoked, err)
-	}
-	rows, _ := pool.Query(ctx, schema.Render("SELECT last_end FROM pglock.distributed_locks WHERE holder IS NULL", name))
-	ends, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || !slices.Equal(ends, []string{"released"}) {
-		t.Errorf("the row: %q, %v", ends, err)
-	}
-	if p, err := table.Prune(ctx, 0, ""); err != nil || p.Deleted != 1 || !p.Done || p.Highest.Name != "n" {
-		t.Errorf("pruned %+v, %v", p, err)
-	}
-}
 
 // TestGrantsAreWrittenAlike compares the three statements that write a grant to a free row:
 // they set the same columns in the same way, lock the row in the same way, and heed the queue. They
@@ -148,79 +81,4 @@ func TestAReleaseThatFailsAtItsCommitPromisesNothing(t *testing.T) {
 	if _, released := notified["n"]; err != nil || !released {
 		t.Errorf("its repetition: released %v, %v", notified, err)
 	}
-}
-
-// TestRevokeEndsItsOwnRequestAlone: a call that does not know whether its revocation had an effect repeats it,
-// when another request may have been granted the lock.
-func TestRevokeEndsItsOwnRequestAlone(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	name := pgtest.Schema(t, pool)
-	table := leasetable.New(name, pooled{pool})
-	for kind, permits := range map[string]leasetable.Permits{
-		"one holder": {}, "some permits": {Capacity: 2, Weight: 1}, "all permits": {Capacity: 2, Weight: 2},
-	} {
-		granted := func(id string) (*leasetable.Request, fencing.Token) {
-			t.Helper()
-			r := request(kind, id, "h")
-			r.Permits = permits
-			g, err := table.AcquireSlots(t.Context(), r)
-			if err != nil || g.Outcome != leasetable.Granted {
-				t.Fatalf("%s: %+v, %v", kind, g, err)
-			}
-			return r, g.Token
-		}
-		revoke := func(r *leasetable.Request, want bool) {
-			t.Helper()
-			if revoked, err := table.Revoke(t.Context(), r); err != nil || revoked != want {
-				t.Errorf("%s: revoked %v, %v; want %v", kind, revoked, err, want)
-			}
-		}
-		first, _ := granted("1")
-		revoke(first, true)
-		revoke(first, false)
-		second, token := granted("2")
-		revoke(first, false)
-		grants := []leasetable.Extension{{Fence: fencing.Fence{Schema: name, Name: kind, Token: token}, TTL: time.Minute}}
-		if renewed, err := table.Renew(t.Context(), grants); err != nil || renewed[grants[0].Fence].Outcome != leasetable.Granted {
-			t.Errorf("%s: the grant of another request: %+v, %v", kind, renewed, err)
-		}
-		revoke(second, true)
-	}
-}
-
-// TestALookKnowsWhenTheFirstGrantEnds: a waiter for a permit sleeps until the first one of several grants can
-// expire, and a look that names a later time would make it late.
-func TestALookKnowsWhenTheFirstGrantEnds(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	name := pgtest.Schema(t, pool)
-	table := leasetable.New(name, pooled{pool})
-	permits := leasetable.Permits{Capacity: 4, Weight: 1}
-	for id, hours := range map[string]time.Duration{"1": 3, "2": 1, "3": 2, "4": 4} {
-		r := request("s", id, "h")
-		r.Permits, r.TTL = permits, hours*time.Hour
-		if g, err := table.AcquireSlots(t.Context(), r); err != nil || g.Outcome != leasetable.Granted {
-			t.Fatalf("%+v, %v", g, err)
-		}
-	}
-	r := request("s", "5", "w")
-	r.Permits = leasetable.Permits{Capacity: 4, Weight: 2}
-	p, err := table.Join(t.Context(), "client", r, 0, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	endsIn := func(most time.Duration) {
-		t.Helper()
-		seen, err := table.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket, State: p.State}}, true)
-		if err != nil || seen[0].Free || seen[0].Remaining > most || seen[0].Remaining < most-time.Hour/2 {
-			t.Errorf("%+v, %v; want %v at most", seen, err, most)
-		}
-	}
-	endsIn(time.Hour)
-	// One that has expired makes too little room.
-	if _, err := pool.Exec(t.Context(), schema.Render("UPDATE pglock.lock_permits SET expires_at = clock_timestamp() WHERE expires_at < clock_timestamp() + interval '1 h'", name)); err != nil {
-		t.Fatal(err)
-	}
-	endsIn(2 * time.Hour)
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
@@ -19,19 +18,6 @@ import (
 type rw struct{ read, write pglock.Lock }
 
 func rwlock(c *pglock.Client, name string) rw { return rw{c.Reader(name), c.Writer(name)} }
-
-// TestKindsDoNotMixUnderAnExclusiveHolder: a holder of everything looks like that of a plain lock.
-func TestKindsDoNotMixUnderAnExclusiveHolder(t *testing.T) {
-	t.Parallel()
-	c := newFixture(t).open()
-	for _, exclusive := range []pglock.Lock{c.Writer("w"), c.Semaphore("s", 3).Weight(3)} {
-		l := held(t, exclusive)
-		plain := c.Lock(exclusive.Name())
-		fails(t, "TryAcquire", second(plain.TryAcquire(t.Context())), pglock.ErrKind)
-		fails(t, "Acquire", second(plain.Acquire(bounded(t, pgtest.Patience))), pglock.ErrKind)
-		release(t, l)
-	}
-}
 
 // TestKindsDoNotMix, neither while the lock is held nor when it is free.
 func TestKindsDoNotMix(t *testing.T) {
@@ -167,25 +153,6 @@ func TestP67_ADeadWriterDoesNotBlockReaders(t *testing.T) {
 	cancel()
 	fails(t, "told", <-gone, context.Canceled)
 	_ = writer.Close(t.Context())
-}
-
-// TestResizeSharesAnExclusiveGrant: a holder of all permits keeps as many as it has, and others are
-// granted those that were added.
-func TestResizeSharesAnExclusiveGrant(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open(pglock.WithTTL(2 * time.Second))
-	all := tried(t, c.Semaphore("s", 2).Weight(2))
-	must(t, c.Resize(t.Context(), "s", 3))
-	three := c.Semaphore("s", 3)
-	one := tried(t, three)
-	isBusy(t, "no permit is free", three)
-	fails(t, "Bind of a grant that others share now", all.Bind(t.Context(), begin(t, f)), fencing.ErrShared)
-	until(f, "renewals", 2, "SELECT count(*) FROM pglock.lock_permits WHERE version > 2")
-	release(t, all)
-	release(t, tried(t, three.Weight(2)))
-	release(t, one)
-	f.none("permits are in use", "SELECT in_use FROM pglock.distributed_locks")
 }
 
 // TestALockedGateIsBusy: another transaction keeps the row of a semaphore locked.

@@ -228,47 +228,6 @@ func TestDeadlock(t *testing.T) {
 	})
 }
 
-// TestADeadlockThroughTheQueue: the cycle has a writer, who holds nothing and is before a reader in the queue.
-func TestADeadlockThroughTheQueue(t *testing.T) {
-	t.Parallel()
-	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
-		t.Helper()
-		shared, err := k.Reader("shared").Acquire(t.Context())
-		locktest.OK(t, err)
-		own, err := k.Open().Acquire(t.Context(), "own")
-		locktest.OK(t, err)
-		var others sync.WaitGroup
-		queue := func(ctx context.Context, l pglock.Lock, waiting int, done func(err error)) {
-			others.Go(func() {
-				got, err := l.Acquire(ctx)
-				if err == nil {
-					locktest.OK(t, got.Release(t.Context()))
-				}
-				done(err)
-			})
-			pgtest.Eventually(t, "it waits", func() bool {
-				info, err := k.Get(t.Context(), "shared")
-				return err == nil && len(info.Waiters) == waiting
-			})
-		}
-		queue(t.Context(), k.Open().Writer("shared"), 1, func(err error) { locktest.OK(t, err) })
-		var read error // the younger one of the two calls that hold a lock gives up
-		queue(own.Context(), k.Open().Reader("shared"), 2, func(err error) {
-			read = err
-			locktest.OK(t, own.Release(t.Context()))
-		})
-		l, err := k.Acquire(shared.Context(), "own", pglock.WithWait(20*time.Second))
-		if err == nil {
-			locktest.OK(t, l.Release(t.Context()))
-		}
-		locktest.OK(t, shared.Release(t.Context()))
-		others.Wait()
-		if errors.Is(err, pglock.ErrDeadlock) == errors.Is(read, pglock.ErrDeadlock) || err != nil && read != nil {
-			t.Errorf("%v, %v", err, read)
-		}
-	})
-}
-
 func TestTick(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
@@ -462,38 +421,5 @@ func TestFakeWithoutSQL(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "a fake has no database") {
 			t.Errorf("%s: %v", what, err)
 		}
-	}
-}
-
-// TestARefusedCallMakesNoName: a call for several names that loses does not decide what kind the others are of.
-func TestARefusedCallMakesNoName(t *testing.T) {
-	t.Parallel()
-	for what, k := range map[string]*pglocktest.Locks{"fake": pglocktest.Fake(t), "server": pglocktest.New(t, pgtest.Pool(t))} {
-		c := k.Client
-		k.Busy("a", "another")
-		if _, err := c.All(c.Lock("a"), c.Semaphore("b", 3)).TryAcquire(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-			t.Errorf("%s: a call for a held name: %v", what, err)
-		}
-		l, err := c.Lock("b").TryAcquire(t.Context())
-		if err != nil {
-			t.Errorf("%s: the other name: %v", what, err)
-			continue
-		}
-		locktest.OK(t, l.Release(t.Context()))
-	}
-}
-
-// TestAGrantOfAllPermitsThatIsResized is one of some of them, whose labels can't be changed.
-func TestAGrantOfAllPermitsThatIsResized(t *testing.T) {
-	t.Parallel()
-	for what, k := range map[string]*pglocktest.Locks{"fake": pglocktest.Fake(t), "server": pglocktest.New(t, pgtest.Pool(t))} {
-		l, err := k.Client.Semaphore("s", 2).Weight(2).TryAcquire(t.Context())
-		locktest.OK(t, err)
-		locktest.OK(t, l.SetLabels(t.Context(), map[string]string{"control": "it has all"}))
-		locktest.OK(t, k.Resize(t.Context(), "s", 3))
-		if err := l.SetLabels(t.Context(), nil); !errors.Is(err, pglock.ErrStale) {
-			t.Errorf("%s: after the resize: %v", what, err)
-		}
-		locktest.OK(t, l.Release(t.Context()))
 	}
 }

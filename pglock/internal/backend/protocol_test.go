@@ -42,7 +42,7 @@ var protocolLacks = func() map[string]string {
 		"a wait begins with its ticket":       "Join, after some time",
 		"its waiters are in the queue":        "Join, without a listener",
 		"only the Go package does it":         "HandOff; Adopt; Upgrade; KeepPermits; Resize; RenewReserved; Release, with a minimum hold; Revoke; DeleteRows; QuitQueue",
-		"a view says it":                      "CheckGrants; GrantedTo; Read",
+		"a view says it":                      "CheckGrants; GrantedTo; Send",
 		"only people and the Go package do":   "RevokeGrant; RequestRelease; SetLabels; AwaitGuards",
 		"only the Go package keeps the house": "Prune; LiftTokens; DeleteDeadRows",
 		"its connection is its own":           "Close; Slots; Database; Latency; Suspect; Explain",
@@ -161,7 +161,7 @@ func (p protocol) Notify(ctx context.Context, channel string) error {
 	return p.exec(ctx, "SELECT pg_notify($1, '')", channel)
 }
 
-func (p protocol) Listen(ctx context.Context, shared string, channels ...string) (leasetable.Listener, error) {
+func (p protocol) Listen(ctx context.Context, shared string, channels ...string) (backend.Listener, error) {
 	conn, err := pgx.ConnectConfig(ctx, p.pool.Config().ConnConfig)
 	if err != nil {
 		return nil, err

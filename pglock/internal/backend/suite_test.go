@@ -22,6 +22,7 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/memory"
 )
 
@@ -63,7 +64,7 @@ var drivers = []driver{
 
 // noDatabase are the operations that memory does not need.
 var noDatabase = map[string]string{
-	"Read":                     "it has no SQL",
+	"Send":                     "it has no SQL",
 	"Prune":                    "it keeps its rows",
 	"LiftTokens":               "it loses no tokens",
 	"DeleteDeadRows":           "it keeps its rows",
@@ -72,7 +73,11 @@ var noDatabase = map[string]string{
 
 // newTable returns the table of a client on a server.
 func newTable(life context.Context, pool *pgxpool.Pool, name string) backend.Table {
-	return leasetable.New(life, pool.Config(), leasetable.Config{Schema: name, MaxConns: 2, Logger: slog.New(slog.DiscardHandler)})
+	l := link.New(life, pool.Config(), link.Config{Schema: name, MaxConns: 2, Logger: slog.New(slog.DiscardHandler)})
+	return struct {
+		*leasetable.Table
+		*link.Link
+	}{leasetable.New(name, l), l}
 }
 
 // fastFirst tries the fast path first, as a client does.

@@ -15,6 +15,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // verb is a call of the scripts.
@@ -224,7 +225,7 @@ var verbs = map[string]verb{
 		cancel()
 		_, err := w.table.AcquireFast(ended, []*leasetable.Request{{Name: "n", ID: newID(), Holder: s.actor, Labels: "{}", TTL: time.Minute}})
 		return fmt.Sprintf("unavailable %v, transient %v, maybe applied %v", errors.Is(w.table.Explain("acquire", err), errs.ErrUnavailable),
-			leasetable.Transient(err), leasetable.MaybeApplied(err)), w.table.Explain("acquire", nil)
+			link.Transient(err), link.MaybeApplied(err)), w.table.Explain("acquire", nil)
 	}},
 	"connect": {"Slots", "", func(_ context.Context, w *world, _ *step) (string, error) {
 		return word(w.table.Slots() > 0, "some", "none"), nil
@@ -242,8 +243,8 @@ var verbs = map[string]verb{
 		w.table.Suspect(time.Now())
 		return "done", nil
 	}},
-	"read": {"Read", "", func(ctx context.Context, w *world, _ *step) (text string, err error) {
-		err = leasetable.Read(ctx, w.table, &text, func(text *string, r pgx.Rows) error { return r.Scan(text) }, "SELECT 'text'")
+	"read": {"Send", "", func(ctx context.Context, w *world, _ *step) (text string, err error) {
+		_, err = w.table.Send(ctx, leasetable.Statement{SQL: "SELECT 'text'", Row: func(r pgx.Rows) error { return r.Scan(&text) }})
 		return text, err
 	}},
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // world is a driver's tables during a case. The keys of its maps are those of key.
@@ -22,9 +23,9 @@ type world struct {
 	tickets  map[string]leasetable.Ticket
 	waits    map[string]*leasetable.NestedWait
 	owners   map[fencing.Token]string
-	newest   map[string]fencing.Token       // of a name
-	sessions map[string]leasetable.Listener // of an actor
-	sets     []string                       // of names that callers wait for together
+	newest   map[string]fencing.Token    // of a name
+	sessions map[string]backend.Listener // of an actor
+	sets     []string                    // of names that callers wait for together
 }
 
 // held is a grant of an actor.
@@ -38,7 +39,7 @@ func newWorld(tables tables) *world {
 	return &world{
 		tables: tables, prefix: rand.Text()[:8] + ".", grants: map[string]held{}, requests: map[string]*leasetable.Request{},
 		tickets: map[string]leasetable.Ticket{}, waits: map[string]*leasetable.NestedWait{}, owners: map[fencing.Token]string{},
-		newest: map[string]fencing.Token{}, sessions: map[string]leasetable.Listener{},
+		newest: map[string]fencing.Token{}, sessions: map[string]backend.Listener{},
 	}
 }
 
