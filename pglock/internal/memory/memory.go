@@ -182,7 +182,7 @@ func (l *lock) blockedFor(now time.Time) time.Duration {
 	return max(until.Sub(now), 0)
 }
 
-// closedFor returns how long nobody is granted anything, because somebody has the whole lock, or had it.
+// closedFor returns how long nobody is granted anything, because somebody has the whole lock.
 func (l *lock) closedFor(now time.Time) time.Duration {
 	until := l.busyUntil
 	for _, g := range l.grants {
@@ -343,8 +343,8 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}, false
 }
 
-// acquireFast is acquire_fast, and those of its kind: it grants names that exist and are free, and otherwise has no
-// answer. A ticket that is used up is behind nobody.
+// acquireFast is acquire_fast, and those of its kind: it grants names that exist and are free, and
+// otherwise has no answer. A ticket that is used up is behind nobody.
 func (s *Server) acquireFast(r *leasetable.Request, now time.Time) leasetable.Grant {
 	newest := fencing.Token(0)
 	for _, name := range r.Names() {
