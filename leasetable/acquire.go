@@ -67,8 +67,8 @@ func (r *Request) HasFast() bool {
 	return true
 }
 
-// slots returns the arguments of acquire_slots and join_all.sql: names, and of each its permits, 0 for a
-// lock with one holder, and how many of them the request is for.
+// slots returns the arguments of acquire_slots and join_all.sql: names, and of each its permits, 0
+// for a lock with one holder, and how many of them the request is for.
 func (r *Request) slots() (names []string, permits, weights []int) {
 	names = r.Names()
 	permits, weights = make([]int, len(names)), make([]int, len(names))
@@ -115,8 +115,8 @@ type Grant struct {
 	Sent      time.Time // just before the statement was sent: promises count from there
 }
 
-// AcquireFast grants free locks that have rows, for requests with distinct names, sorted by name, or for
-// one that HasFast. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
+// AcquireFast grants free locks that have rows, for requests with distinct names, sorted by name,
+// or for one that HasFast. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
 func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
@@ -138,8 +138,8 @@ func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 	})
 }
 
-// HandOff grants the lock of fence to the request r of the same client, whatever its ticket is. Without an
-// Outcome the lock must be released.
+// HandOff grants the lock of fence to the request r of the same client, whatever its ticket is.
+// Without an Outcome the lock must be released.
 func (t *Table) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
 	grants, err := t.grantRow(ctx, r, t.sql["handoff"],
 		fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client)
@@ -158,8 +158,8 @@ func (t *Table) grantRow(ctx context.Context, r *Request, sql string, args ...an
 	})
 }
 
-// AcquireFull answers requests that AcquireFast does not, with distinct names, sorted by name. It returns
-// a Grant for each, also with an error, since each of its two statements commits by itself.
+// AcquireFull answers requests that AcquireFast does not, with distinct names, sorted by name. It
+// returns a Grant for each, also with an error, since each of its two statements commits by itself.
 func (t *Table) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
 	args := acquireArgs(batch)
 	grants, err := t.grantBatch(ctx, batch, t.sql["peek"], []any{args[0], args[2], args[5]}, func(r pgx.Rows) (name string, g Grant, err error) {

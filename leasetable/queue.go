@@ -15,6 +15,7 @@ import (
 // TicketState says what a ticket is good for.
 type TicketState int
 
+// States of a ticket.
 const (
 	Lost       TicketState = iota // not valid: it was skipped, has expired, or a crash has emptied the queue
 	Queued                        // in the queue
@@ -31,23 +32,25 @@ type Position struct {
 	Overdue   bool          // the head of the queue could have been granted the lock for longer than timing.HeadGrace
 }
 
-// merge makes p the position of a caller that waits in the queue of q too. The tickets are not compared.
+// merge makes p the position of a caller that waits in the queue of q too. The tickets are not
+// compared.
 func (p *Position) merge(q Position) {
 	p.Ahead, p.Remaining = max(p.Ahead, q.Ahead), max(p.Remaining, q.Remaining)
 	p.Free, p.Overdue = p.Free && q.Free, p.Overdue && q.Overdue
 }
 
-// nearHead is how many clients are in a queue and listen, besides one for each permit. Others are in the
-// overflow list: before PostgreSQL 19 each notification wakes all sessions that listen, whatever they
-// wait for, and with any version each waiter in the queue tries again and again at first. With everyone, there
-// is no overflow list.
+// nearHead is how many clients are in a queue and listen, besides one for each permit. Others are
+// in the overflow list: before PostgreSQL 19 each notification wakes all sessions that listen,
+// whatever they wait for, and with any version each waiter in the queue tries again and again at
+// first. With everyone, there is no overflow list.
 const (
 	nearHead = 16
 	everyone = 1 << 40
 )
 
-// near returns the length of the queue from which a client goes to the overflow list. One that listens anyway
-// does not, and several names are idle while their caller is in the list for one of them.
+// near returns the length of the queue from which a client goes to the overflow list. One that
+// listens anyway does not, and several names are idle while their caller is in the list for one of
+// them.
 func near(listens bool, names []string, heavy bool) int64 {
 	if listens || heavy || len(names) > 1 {
 		return everyone
@@ -55,8 +58,9 @@ func near(listens bool, names []string, heavy bool) int64 {
 	return nearHead
 }
 
-// Join draws a ticket for the client in the queues of all names of r, in place of an earlier one, or adds it
-// to the overflow list, unless it listens. Others see the holder of r and how long it has waited.
+// Join draws a ticket for the client in the queues of all names of r, in place of an earlier one,
+// or adds it to the overflow list, unless it listens. Others see the holder of r and how long it
+// has waited.
 func (t *Table) Join(ctx context.Context, client string, r *Request, waited time.Duration, listens bool) (p Position, err error) {
 	ttl := ticketTTL(r.Heavy()).Microseconds()
 	if r.All == nil {
@@ -94,8 +98,8 @@ type Ticket struct {
 	Heavy  bool        // its caller needs several permits
 }
 
-// ticketTTL returns how long a ticket is valid without a refresh. A head that needs more permits than
-// are free can't be told from a dead one by its silence, so a heavy ticket expires soon.
+// ticketTTL returns how long a ticket is valid without a refresh. A head that needs more permits
+// than are free can't be told from a dead one by its silence, so a heavy ticket expires soon.
 func ticketTTL(heavy bool) time.Duration {
 	if heavy {
 		return timing.KeepTicket

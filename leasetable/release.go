@@ -9,8 +9,8 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Release releases a grant, so that its lock is free minHold after the grant, and reports whether it was
-// current, expired or not, and whether a waiter was notified.
+// Release releases a grant, so that its lock is free minHold after the grant, and reports whether
+// it was current, expired or not, and whether a waiter was notified.
 func (t *Table) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
 	args := []any{fence.Name, int64(fence.Token), minHold.Microseconds(), true}
 	err = t.run(ctx, Statement{SQL: t.sql["release"], Args: args, Wakes: true, Row: func(r pgx.Rows) error {
@@ -20,8 +20,8 @@ func (t *Table) Release(ctx context.Context, fence fencing.Fence, minHold time.D
 	return released && err == nil, notified, err
 }
 
-// ReleaseBatch is Release for grants that are sorted by name, each with its own minHold. For each released
-// grant it returns whether a waiter was notified. Release finds out about the others.
+// ReleaseBatch is Release for grants that are sorted by name, each with its own minHold. For each
+// released grant it returns whether a waiter was notified. Release finds out about the others.
 func (t *Table) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (notified map[fencing.Fence]bool, err error) {
 	names, tokens := split(batch)
 	holds := make([]int64, len(batch))

@@ -37,8 +37,8 @@ func (t *Table) RequestRelease(ctx context.Context, fence fencing.Fence, reason 
 	return i, err
 }
 
-// intervene sends a statement about a grant of another client, with further arguments, and reads the
-// answer, whose further columns are into.
+// intervene sends a statement about a grant of another client, with further arguments, and reads
+// the answer, whose further columns are into.
 func (t *Table) intervene(ctx context.Context, sql string, fence fencing.Fence, args []any, i *GrantCall, into ...any) error {
 	args = append(append([]any{fence.Name, int64(fence.Token)}, args...), true)
 	err := t.run(ctx, Statement{SQL: sql, Args: args, Tries: 2, Wakes: true, Row: func(r pgx.Rows) error {
@@ -48,15 +48,15 @@ func (t *Table) intervene(ctx context.Context, sql string, fence fencing.Fence, 
 	return err
 }
 
-// SetLabels adds labels, as JSON, to those of a grant, unless they would take more than limit bytes, and
-// notifies those who watch the lock.
+// SetLabels adds labels, as JSON, to those of a grant, unless they would take more than limit
+// bytes, and notifies those who watch the lock.
 func (t *Table) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (i GrantCall, err error) {
 	err = t.intervene(ctx, t.sql["set_labels"], fence, []any{labels, limit}, &i, &i.Large)
 	return i, err
 }
 
-// AwaitGuards waits until no guard uses a revoked grant, and then wakes the head of the queue. After a second
-// it fails with lock_not_available.
+// AwaitGuards waits until no guard uses a revoked grant, and then wakes the head of the queue.
+// After a second it fails with lock_not_available.
 func (t *Table) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
 	return t.run(ctx, Statement{SQL: t.sql["await_guards"], Args: []any{fence.Name, int64(fence.Token), true}, Wakes: true})
 }

@@ -9,8 +9,8 @@ import (
 //go:embed sql/*.sql
 var sqlFiles embed.FS
 
-// shortSQL has the statements that need no file. Those of permits and of several names are functions of
-// the schema: see the migration.
+// shortSQL has the statements that need no file. Those of permits and of several names are
+// functions of the schema: see the migration.
 var shortSQL = map[string]string{
 	// granted_to reports whether the grant of a request holds the lock.
 	"granted_to": "SELECT EXISTS (SELECT FROM pglock.distributed_locks AS l WHERE l.name = $1::text AND l.request = $2::text::uuid " +
@@ -25,8 +25,8 @@ var shortSQL = map[string]string{
 	"delete_rows": "DELETE FROM pglock.lock_waiters AS w USING unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) " +
 		"AS a (client, name, ticket) WHERE w.name = a.name AND w.client = a.client AND w.ticket = a.ticket",
 
-	// quit_queue deletes all of a client's rows from the queue, and then notifies the next waiters of the
-	// names that are free: one of the rows may have been the head.
+	// quit_queue deletes all of a client's rows from the queue, and then notifies the next waiters
+	// of the names that are free: one of the rows may have been the head.
 	"quit_queue": "WITH gone AS (DELETE FROM pglock.lock_waiters WHERE client = $1::text OR starts_with(client, $1::text || '" + AllSuffix + "/') " +
 		"RETURNING name, state), names AS MATERIALIZED (SELECT DISTINCT name FROM gone WHERE state = 'queued') " +
 		"SELECT pglock.wake_next(l.name, l.ticket, l.capacity - l.in_use) FROM names AS n JOIN pglock.distributed_locks AS l " +
@@ -40,8 +40,8 @@ var shortSQL = map[string]string{
 		"$1::text[], $2::int[], $3::int[], $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)",
 	"release_permits": "SELECT a.name, r FROM unnest($1::text[]) AS a (name), pglock.release_permits(a.name, $2::bigint, $3::boolean) AS r",
 
-	// revoke releases the names that a request holds: the clean-up after an acquire whose answer was
-	// never read.
+	// revoke releases the names that a request holds: the clean-up after an acquire whose answer
+	// was never read.
 	"revoke": "SELECT pglock.release_permits(g.name, g.token, $3::boolean) FROM (" +
 		"SELECT l.name::text COLLATE \"C\" AS name, l.token FROM pglock.distributed_locks AS l WHERE l.name = ANY ($1::text[]) AND l.request = $2::text::uuid " +
 		"UNION ALL SELECT p.name::text, p.token FROM pglock.lock_permits AS p WHERE p.name = ANY ($1::text[]) AND p.request = $2::text::uuid " +
@@ -55,8 +55,8 @@ var shortSQL = map[string]string{
 	"resize_permits": "SELECT pglock.resize_permits($1::text, $2::int, $3::boolean)",
 }
 
-// statements returns all statements of the protocol, rendered for a client's schema, by the names of
-// their files or in shortSQL. A test checks the names that the methods of a Store use.
+// statements returns all statements of the protocol, rendered for a client's schema, by the names
+// of their files or in shortSQL. A test checks the names that the methods of a Table use.
 func statements(name string) map[string]string {
 	all := schema.Statements(sqlFiles, name)
 	for verb, sql := range shortSQL {

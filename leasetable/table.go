@@ -1,10 +1,11 @@
-// Package leasetable is the table of leases: a method of a [Table] sends one statement of the lease protocol,
-// or a second one if the first can't decide. The files in sql say why each statement is safe. Any connection
-// of pgx can be the [Sender], if its session is at READ COMMITTED and its search_path has only schemas where
-// nobody else creates functions. Call [Table.LiftTokens] on a new connection, which may lead to another server.
+// Package leasetable is the table of leases: a method of a [Table] sends one statement of the lease
+// protocol, or a second one if the first can't decide. The files in sql say why each statement is
+// safe. Any connection of pgx can be the [Sender], if its session is at READ COMMITTED and its
+// search_path has only schemas where nobody else creates functions. Call [Table.LiftTokens] on a
+// new connection, which may lead to another server.
 //
-// Errors are those of the Sender. If an answer is lost, the statement may have been applied: repeat it, Acquire
-// with the same ID, until there is an answer.
+// Errors are those of the Sender. If an answer is lost, the statement may have been applied: repeat
+// it, Acquire with the same ID, until there is an answer.
 package leasetable
 
 import (
@@ -36,9 +37,9 @@ func (t *Table) run(ctx context.Context, st Statement) error {
 	return err
 }
 
-// Sender sends a statement on a connection, and reads the answer with Statement.Read. It returns the
-// time just before it sent the attempt that was answered: what the server promises counts from there.
-// One with a method ObserveGrant(fencing.Fence) is told of each durable grant.
+// Sender sends a statement on a connection, and reads the answer with Statement.Read. It returns
+// the time just before it sent the attempt that was answered: what the server promises counts from
+// there. One with a method ObserveGrant(fencing.Fence) is told of each durable grant.
 type Sender interface {
 	Send(ctx context.Context, st Statement) (sent time.Time, err error)
 }

@@ -49,8 +49,8 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 		config.ConnectTimeout = timing.ConnectBound
 	}
 	if config.DefaultQueryExecMode == pgx.QueryExecModeDescribeExec {
-		// This mode parses a statement and executes it later, in two transactions. Behind a pooler in
-		// transaction mode the second one may execute another client's statement.
+		// This mode parses a statement and executes it later, in two transactions. Behind a pooler
+		// in transaction mode the second one may execute another client's statement.
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	// pgx bounds each address. This bounds name lookups and pgconn's hooks, with room for a host

@@ -14,12 +14,13 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// errStandby says why a connection accepts no writes. After a failover it may be the wrong server, so that
-// another attempt may succeed.
+// errStandby says why a connection accepts no writes. After a failover it may be the wrong server,
+// so that another attempt may succeed.
 var errStandby = errs.Errorf("%w: the server is a standby, where locks can't be looked at either: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
 
-// Explain turns an error of a statement, or of a connection, into one for users, and wraps a temporary failure with
-// ErrUnavailable. op names the operation. The server's error stays in the chain.
+// Explain turns an error of a statement, or of a connection, into one for users, and wraps a
+// temporary failure with ErrUnavailable. op names the operation. The server's error stays in the
+// chain.
 func (l *Link) Explain(op string, err error) error {
 	if err == nil {
 		return nil // errors.As would allocate

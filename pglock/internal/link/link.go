@@ -30,8 +30,9 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Link is the Sender of a client. It has connections of its own, because the application's pool may be
-// held by callers that wait for the lock that is to be released. A Link is safe for concurrent use.
+// Link is the Sender of a client. It has connections of its own, because the application's pool may
+// be held by callers that wait for the lock that is to be released. A Link is safe for concurrent
+// use.
 type Link struct {
 	pool     *pool
 	config   *pgxpool.Config // of new connections
@@ -50,8 +51,8 @@ type Link struct {
 	notify    notifications
 }
 
-// New returns a Link to the database of p, a copy of the configuration of the application's pool, which
-// it changes. It opens no connection. The end of life ends every statement. Close the Link.
+// New returns a Link to the database of p, a copy of the configuration of the application's pool,
+// which it changes. It opens no connection. The end of life ends every statement. Close the Link.
 func New(life context.Context, p *pgxpool.Config, cfg Config) *Link {
 	l := &Link{
 		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
@@ -70,7 +71,8 @@ func New(life context.Context, p *pgxpool.Config, cfg Config) *Link {
 	return l
 }
 
-// ObserveGrant tells l of a durable grant: a server that has not handed out its token is an old one.
+// ObserveGrant tells l of a durable grant: a server that has not handed out its token is an old
+// one.
 func (l *Link) ObserveGrant(grant fencing.Fence) { l.highWater.observeGrant(grant.Name, grant.Token) }
 
 // Check opens the first connection, with the checks that every new connection makes.
@@ -97,7 +99,8 @@ func (l *Link) Database() string {
 // Slots returns the number of statements, except renewals, that can be in progress.
 func (l *Link) Slots() int { return cap(l.slots) }
 
-// Latency returns how long statements take lately: all but renewals, and the slower of these and renewals.
+// Latency returns how long statements take lately: all but renewals, and the slower of these and
+// renewals.
 func (l *Link) Latency() (most, slowest time.Duration) {
 	most = l.latency.get()
 	return most, max(most, l.renewPace.get())

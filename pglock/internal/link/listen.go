@@ -15,9 +15,10 @@ import (
 // notifySQL tests a listening connection.
 const notifySQL = "SELECT pg_notify($1::text, '')"
 
-// listenSQL returns the statements of one transaction that listens. Their texts are the same for all
-// clients, except for a constant of a SELECT, which pg_stat_statements leaves out: a LISTEN for each
-// client's own channel would be an entry of its own there. pg_stat_activity shows the first one.
+// listenSQL returns the statements of one transaction that listens. Their texts are the same for
+// all clients, except for a constant of a SELECT, which pg_stat_statements leaves out: a LISTEN for
+// each client's own channel would be an entry of its own there. pg_stat_activity shows the first
+// one.
 func listenSQL(shared string, channels []string) string {
 	return "LISTEN " + schema.Quote(shared) + "; " +
 		"SELECT pg_catalog.set_config('pglock.channels', " + schema.Literal(strings.Join(channels, " ")) + ", true); " + `

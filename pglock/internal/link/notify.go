@@ -61,8 +61,8 @@ func quietly(st leasetable.Statement) leasetable.Statement {
 // queueUsageSQL makes the server forget the notifications that all listeners have read.
 const queueUsageSQL = "SELECT pg_catalog.pg_notification_queue_usage()"
 
-// trimQueue is called after the server has refused a notification with err. From PostgreSQL 13 on, a
-// queue that was full stays full after its slow listener has gone: only a successful notification
+// trimQueue is called after the server has refused a notification with err. From PostgreSQL 13 on,
+// a queue that was full stays full after its slow listener has gone: only a successful notification
 // trims it, and there is none. The function that reports the usage trims it too. A failure is
 // ignored: another client, or the next refusal, tries again.
 func (l *Link) trimQueue(ctx context.Context, err error) {

@@ -302,8 +302,8 @@ func (p *pool) runDial() {
 	p.dialMore()
 }
 
-// rejectLogin begins the pause after a rejected login, whose error all waiting callers get. Dials that began
-// together with the first rejected one count as one. The caller holds mu.
+// rejectLogin begins the pause after a rejected login, whose error all waiting callers get. Dials
+// that began together with the first rejected one count as one. The caller holds mu.
 func (p *pool) rejectLogin(began time.Time, err error) {
 	p.rejected = err
 	if !began.Before(p.loginAt) {

@@ -231,8 +231,9 @@ func TestPoolReportsWhyADialFailed(t *testing.T) {
 	}
 }
 
-// TestPoolPausesAfterARejectedLogin: however many callers there are, the logins are few, because many
-// servers lock an account after some of them. Each caller is told, and once a login is accepted all go on.
+// TestPoolPausesAfterARejectedLogin: however many callers there are, the logins are few, because
+// many servers lock an account after some of them. Each caller is told, and once a login is
+// accepted all go on.
 func TestPoolPausesAfterARejectedLogin(t *testing.T) {
 	t.Parallel()
 	var logins pgtest.Logins
@@ -264,7 +265,8 @@ func TestPoolPausesAfterARejectedLogin(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Four begin at once, the pool's limit, and each one after them and the next has a pause before it.
+	// Four begin at once, the pool's limit, and each one after them and the next has a pause before
+	// it.
 	if mu.Lock(); n < 3 || n > alone+4 {
 		t.Errorf("%d logins for 140 calls, of which %d had a pause before them", n, alone)
 	}

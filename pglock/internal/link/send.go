@@ -15,7 +15,8 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Send sends a statement as it says. The first of two attempts may meet a connection that died long ago.
+// Send sends a statement as it says. The first of two attempts may meet a connection that died long
+// ago.
 func (l *Link) Send(ctx context.Context, st leasetable.Statement) (sent time.Time, err error) {
 	ctx, cancel := l.withLife(ctx)
 	defer cancel()

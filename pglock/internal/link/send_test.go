@@ -36,7 +36,8 @@ func (i *interceptor) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx
 
 func (i *interceptor) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// watch runs before at each attempt with this text, and returns the arguments of the attempts of op.
+// watch runs before at each attempt with this text, and returns the arguments of the attempts of
+// op.
 func (i *interceptor) watch(sql string, before func(context.Context) context.Context, op func()) [][]any {
 	set := func(sql string) {
 		i.mu.Lock()
@@ -50,8 +51,8 @@ func (i *interceptor) watch(sql string, before func(context.Context) context.Con
 	return i.sent
 }
 
-// TestSendHeedsWhatAStatementSays: how often it is sent when its connection fails, and when the server
-// refuses it, and on what connection.
+// TestSendHeedsWhatAStatementSays: how often it is sent when its connection fails, and when the
+// server refuses it, and on what connection.
 func TestSendHeedsWhatAStatementSays(t *testing.T) {
 	t.Parallel()
 	var seen interceptor
@@ -106,7 +107,8 @@ func TestSendHeedsWhatAStatementSays(t *testing.T) {
 	}
 }
 
-// TestRenewalsDoNotWaitForOthers: a reserved statement is sent while the others that may be in progress are.
+// TestRenewalsDoNotWaitForOthers: a reserved statement is sent while the others that may be in
+// progress are.
 func TestRenewalsDoNotWaitForOthers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -167,8 +169,8 @@ func TestASecondAttemptForgetsTheFirst(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotSentHasNoEffect: a statement whose context ended before it was sent was not applied,
-// whether it waited for a connection or for its turn.
+// TestWhatWasNotSentHasNoEffect: a statement whose context ended before it was sent was not
+// applied, whether it waited for a connection or for its turn.
 func TestWhatWasNotSentHasNoEffect(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -32,8 +32,8 @@ type highWater struct {
 	least fencing.Token // guarded by mu; the start of the highest epoch of a server
 }
 
-// observeGrant records a grant that the server has made durable, unless a role has forged the token of its row:
-// see evidence_bound. With a forged one, the client would refuse each server.
+// observeGrant records a grant that the server has made durable, unless a role has forged the token
+// of its row: see evidence_bound. With a forged one, the client would refuse each server.
 func (n *highWater) observeGrant(name string, token fencing.Token) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,8 +86,8 @@ func (l *Link) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	grant, newest := l.highWater.newest()
 	name := cmp.Or(grant.Name, backend.PruneLock) // a name that most clients lock now and then
-	// The highest token that was handed out, or NULL on a standby. The sequence is put above the tokens of
-	// that name's row and of all grants before a failover.
+	// The highest token that was handed out, or NULL on a standby. The sequence is put above the
+	// tokens of that name's row and of all grants before a failover.
 	sql := "SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() " +
 		"AND pg_catalog.set_config('synchronous_commit', 'off', true) OPERATOR(pg_catalog.=) 'off' THEN " +
 		schema.Quote(l.schema) + ".lift_fencing_tokens($1::text) END"
@@ -119,8 +119,8 @@ func (l *Link) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 // frameKey is the key of a connection's frame in its custom data.
 const frameKey = "pglock: frame"
 
-// neededPaths are settings of the planner without which the statements of the protocol, which find each
-// row by its name, read whole tables. A role or a database may turn them off.
+// neededPaths are settings of the planner without which the statements of the protocol, which find
+// each row by its name, read whole tables. A role or a database may turn them off.
 var neededPaths = [...]string{"enable_nestloop", "enable_indexscan", "enable_bitmapscan", "enable_tidscan"}
 
 // serverInfo is what a new connection finds.
@@ -128,16 +128,17 @@ type serverInfo struct {
 	version, oldest   int // of the schema, see schema.Check
 	standby, readOnly bool
 
-	// frame is sent before each statement, in one transaction with it. It is empty if the settings of the
-	// session are fine. Settings are not sent once, because a pooler in transaction mode keeps none, and
-	// would leave them to other clients.
+	// frame is sent before each statement, in one transaction with it. It is empty if the settings
+	// of the session are fine. Settings are not sent once, because a pooler in transaction mode
+	// keeps none, and would leave them to other clients.
 	frame []string
 }
 
-// readServerInfo reads the schema's versions and the state of a server, and makes the session find operators and
-// functions in pg_catalog only: those that a role creates in another schema of the path would run as this one
-// where their types fit better. A pooler lends the session if its process is not the one that the connection
-// was told of. The error wraps schema.ErrSchema if locks are not safe on the server.
+// readServerInfo reads the schema's versions and the state of a server, and makes the session find
+// operators and functions in pg_catalog only: those that a role creates in another schema of the
+// path would run as this one where their types fit better. A pooler lends the session if its
+// process is not the one that the connection was told of. The error wraps schema.ErrSchema if locks
+// are not safe on the server.
 func (l *Link) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
 	if err = l.prepare(ctx, conn); err != nil {
 		return i, err
@@ -200,8 +201,8 @@ func (l *Link) prepare(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns
-// nothing if that can't be read.
+// readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It
+// returns nothing if that can't be read.
 func readOnlySetBy(ctx context.Context, conn *pgconn.PgConn) string {
 	row, err := oneRow(conn.ExecParams(ctx, "SELECT s.source FROM pg_catalog.pg_settings AS s WHERE s.name OPERATOR(pg_catalog.=) 'default_transaction_read_only'", nil, nil, nil, nil).Read())
 	if err != nil {
