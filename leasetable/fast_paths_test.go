@@ -147,7 +147,7 @@ func newLockState(r *rand.Rand) lockState {
 
 // TestFastPaths compares the statements that grant without acquire_slots with it, in random states: what they grant it
 // grants, and writes alike. What peek reports as busy it reports in the same words. The controls have a defect.
-func TestFastPaths(t *testing.T) {
+func TestFastPaths(t *testing.T) { //nolint:tparallel // they share a connection
 	t.Parallel()
 	const states = 400
 	w := newWorld(t)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
