@@ -137,26 +137,20 @@ type serverInfo struct {
 // readServerInfo reads the schema's versions and the state of a server, and makes the session find
 // operators and functions in pg_catalog only: those that a role creates in another schema of the
 // path would run as this one where their types fit better. A pooler lends the session if its
-// process is not the one that the connection was told of. The error wraps schema.ErrSchema if locks
-// are not safe on the server.
+// process is not the one that the connection was told of, whose number is a parameter, so that all
+// connections send one text. The error wraps schema.ErrSchema if locks are not safe on the server.
 func (l *Link) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
 	if err = l.prepare(ctx, conn); err != nil {
 		return i, err
 	}
 	here, setting := schema.Quote(l.schema), "pg_catalog.current_setting('"
-	results, err := conn.Exec(ctx, "SELECT "+here+".pglock_schema_version(), pg_catalog.pg_is_in_recovery(), "+
+	row, err := oneRow(conn.ExecParams(ctx, "SELECT "+here+".pglock_schema_version(), pg_catalog.pg_is_in_recovery(), "+
 		setting+"default_transaction_read_only'), "+setting+"default_transaction_isolation')"+
 		", "+setting+strings.Join(neededPaths[:], "'), "+setting)+"'), "+
 		here+".unsafe_server(), "+here+".pglock_oldest_client(), "+
 		"pg_catalog.set_config('search_path', 'pg_catalog', lent), lent "+
-		"FROM (SELECT pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.<>) "+strconv.FormatUint(uint64(conn.PID()), 10)+") AS s (lent)").ReadAll()
-	if err != nil {
-		return i, err
-	}
-	if len(results) != 1 {
-		return i, errNoRow
-	}
-	row, err := oneRow(results[0])
+		"FROM (SELECT pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.<>) $1::pg_catalog.int8) AS s (lent)",
+		[][]byte{strconv.AppendUint(nil, uint64(conn.PID()), 10)}, nil, nil, nil).Read())
 	if err != nil {
 		return i, err
 	}
