@@ -119,7 +119,7 @@ BEGIN
 END
 $$;
 
--- What judge_slot says of a name, for a request.
+-- The verdict of judge_slot on a name, for a request.
 CREATE TYPE slot AS (
     name     text,
     token    bigint, -- of the gate
@@ -138,7 +138,7 @@ CREATE TYPE slot AS (
     blocking_end    timestamptz -- null if none is: a row is locked, or others wait
 );
 
--- What judge_slots says of all names.
+-- The verdict of judge_slots on all names.
 CREATE TYPE verdict AS (
     outcome  text, -- free, expired (as if free, once expired permits are freed), ours, or that of acquire_slots: busy, spent, kind
     name     text, -- that of acquire_slots, as are the next columns

@@ -1,5 +1,5 @@
--- What becomes of a grant: it is renewed, released, revoked, upgraded, or keeps a part of its permits; and the
--- number of permits of a semaphore changes.
+-- Changes of a grant: it is renewed, released, revoked, upgraded, or keeps a part of its permits. Also the
+-- change of a semaphore's number of permits.
 --
 -- Run it like the first file. The third one says why permits are safe. The body of renew_grants is a statement
 -- of the Go client: see leasetable/sql/renew.sql.
