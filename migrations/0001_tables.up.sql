@@ -240,25 +240,23 @@ DECLARE
     before        CONSTANT int8 := (this_timeline - 1) * size; -- what next_fencing_token() adds
     last          int8; -- value of the sequence
     target        int8;
-    same          boolean;
     was           record;
 BEGIN
     FOR locked IN 0..1 LOOP
         SELECT count(*) = 1 AND coalesce(bool_and(e.system = this_system AND e.timeline = this_timeline), false) AS same,
                count(*) AS rows, coalesce(max(e.epoch), 0) AS epoch, coalesce(max(e.pruned), 0) AS pruned
         INTO was FROM "<here>".fencing_epoch AS e;
-        same := was.same;
         last := "<here>".highest_token() - before;
         target := greatest(last, was.pruned - before, (
             SELECT max(seen) FROM "<here>".distributed_locks AS l, unnest(ARRAY[l.token - before, l.ticket]) AS seen
             WHERE l.name = evidence AND seen < "<here>".evidence_bound() - before));
-        IF same AND target = last THEN
+        IF was.same AND target = last THEN
             RETURN last + before;
         END IF;
         EXIT WHEN locked = 1;
         LOCK TABLE "<here>".fencing_epoch IN SHARE ROW EXCLUSIVE MODE;
     END LOOP;
-    IF NOT same AND (was.rows > 0 OR EXISTS (SELECT FROM "<here>".distributed_locks)) THEN
+    IF NOT was.same AND (was.rows > 0 OR EXISTS (SELECT FROM "<here>".distributed_locks)) THEN
         -- A second call changes nothing: a failed transaction does not set a sequence back.
         target := greatest(target, (was.epoch - (this_timeline - 1)) * size + mod(last, size));
         target := greatest(target, target / size * size +
@@ -267,7 +265,7 @@ BEGIN
     IF target > last THEN
         PERFORM setval(('<here>' || '.fencing_tokens')::regclass, target);
     END IF;
-    IF NOT same OR (target + before) / size > was.epoch THEN
+    IF NOT was.same OR (target + before) / size > was.epoch THEN
         DELETE FROM "<here>".fencing_epoch;
         INSERT INTO "<here>".fencing_epoch VALUES (this_system, this_timeline, (target + before) / size, was.pruned);
     END IF;
@@ -295,9 +293,8 @@ COMMENT ON FUNCTION lift_fencing_tokens(text) IS 'pglock: set the sequence above
 CREATE FUNCTION raise_pruned(token bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    mark int8;
+    mark CONSTANT int8 := least(token, "<here>".highest_token());
 BEGIN
-    mark := least(token, "<here>".highest_token());
     UPDATE "<here>".fencing_epoch AS e SET pruned = mark WHERE e.pruned < mark;
     IF NOT EXISTS (SELECT FROM "<here>".fencing_epoch) THEN
         RETURN 0; -- there is no row for the mark

@@ -53,12 +53,12 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     freed bigint;
 BEGIN
-    WITH dead AS MATERIALIZED (
-        SELECT p.ctid FROM "<here>".lock_permits AS p
-        WHERE p.name = lock AND p.expires_at <= pg_catalog.clock_timestamp()
-        FOR UPDATE SKIP LOCKED
-    ), gone AS (
-        DELETE FROM "<here>".lock_permits AS p USING dead AS d WHERE p.ctid = d.ctid RETURNING p.weight
+    WITH gone AS (
+        DELETE FROM "<here>".lock_permits AS p
+        WHERE p.ctid = ANY (ARRAY(
+            SELECT d.ctid FROM "<here>".lock_permits AS d
+            WHERE d.name = lock AND d.expires_at <= pg_catalog.clock_timestamp() FOR UPDATE SKIP LOCKED))
+        RETURNING p.weight
     )
     SELECT sum(g.weight) INTO freed FROM gone AS g;
     PERFORM "<here>".add_room(lock, freed);
@@ -184,17 +184,15 @@ BEGIN
     IF gate.capacity > 0 THEN
         SELECT p.token, p.holder, p.expires_at INTO mine FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.request = request_id;
     END IF;
-    IF gate.capacity > 0 AND FOUND THEN
-        s.ours := true; s.our_token := mine.token;
-        s.our_end := CASE WHEN mine.holder IS NOT NULL THEN mine.expires_at END;
-        RETURN s;
-    ELSIF gate.request = request_id THEN
-        s.ours := true; s.our_token := gate.token;
-        s.our_end := CASE WHEN gate.holder IS NOT NULL THEN gate.expires_at END;
+    s.ours := gate.capacity > 0 AND FOUND OR coalesce(gate.request = request_id, false);
+    IF s.ours THEN
+        IF gate.capacity = 0 OR NOT FOUND THEN
+            mine := gate;
+        END IF;
+        s.our_token := mine.token; s.our_end := CASE WHEN mine.holder IS NOT NULL THEN mine.expires_at END;
         RETURN s;
     END IF;
 
-    s.ours := false;
     s.ahead := gate.ahead;
     s.invalid := my_ticket BETWEEN 1 AND least(gate.ticket, 9223372036854775806);
     s.silent := gate.ahead > 0 AND gate.room >= gate.head AND gate.silent;
@@ -455,9 +453,7 @@ BEGIN
             outcome := CASE v.outcome WHEN 'expired' THEN 'busy' ELSE v.outcome END;
             name := v.name; token := v.token; holder := v.holder;
             remaining := CASE WHEN v.until IS NULL THEN 0 ELSE greatest((extract(epoch FROM v.until - clock_timestamp()) * 1000000)::bigint, 1) END;
-            IF notify AND freed <> '{}' THEN
-                PERFORM "<here>".wake_opened(freed);
-            END IF;
+            PERFORM "<here>".wake_opened(freed) WHERE notify AND freed <> '{}';
             RETURN;
         END IF;
         CONTINUE WHEN pass = 0;
@@ -470,9 +466,7 @@ BEGIN
             CONTINUE;
         ELSE
             SELECT g.token, g.until INTO v.token, v.until FROM "<here>".grant_slots(v.slots, weights, request_id, who, tags, us, my_ticket) AS g;
-            IF notify AND freed || v.opened <> '{}' THEN
-                PERFORM "<here>".wake_opened(freed || v.opened);
-            END IF;
+            PERFORM "<here>".wake_opened(freed || v.opened) WHERE notify AND freed || v.opened <> '{}';
         END IF;
         outcome := 'granted'; name := NULL; token := v.token; holder := NULL; ahead := 0; invalid := false;
         remaining := (extract(epoch FROM v.until - clock_timestamp()) * 1000000)::bigint;

@@ -121,7 +121,7 @@ LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see by
 DECLARE
     gate   record;
     mine   record;
-    weight integer := 0; -- of the grant, in in_use
+    weight integer := 0; -- of a grant that is gone, in in_use
     whole  boolean; -- the grant is exclusive
     room   integer;
 BEGIN
@@ -136,16 +136,13 @@ BEGIN
     IF whole THEN
         mine := gate;
     ELSE
-        WITH free AS MATERIALIZED (
-            SELECT p.ctid FROM "<here>".lock_permits AS p
-            WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL
-            FOR UPDATE SKIP LOCKED
-        )
-        DELETE FROM "<here>".lock_permits AS p USING free AS f WHERE p.ctid = f.ctid
+        DELETE FROM "<here>".lock_permits AS p
+        WHERE p.ctid = (
+            SELECT f.ctid FROM "<here>".lock_permits AS f
+            WHERE f.name = release_permits.lock AND f.token = grant_token AND f.holder IS NOT NULL FOR UPDATE SKIP LOCKED)
         RETURNING p.holder, p.request, p.weight INTO mine;
-        IF FOUND THEN
-            weight := mine.weight;
-        ELSE
+        weight := coalesce(mine.weight, 0);
+        IF NOT FOUND THEN
             SELECT p.holder, p.request INTO mine FROM "<here>".lock_permits AS p
             WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL;
             IF NOT FOUND THEN

@@ -5,7 +5,7 @@
 SELECT l.name, w.token, g.live, CASE WHEN g.live THEN l.release_request END,
        CASE WHEN l.revoked_token = w.token THEN coalesce(l.revoked_reason, '') ELSE l.revoked_permits ->> w.token::text END
 FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
-JOIN pglock.distributed_locks AS l ON l.name = w.name AND (l.token = w.token OR l.revoked_token = w.token OR l.revoked_permits ? w.token::text)
+JOIN pglock.distributed_locks AS l ON l.name = w.name
 CROSS JOIN LATERAL (SELECT l.token = w.token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS live) AS g
 WHERE g.live OR l.revoked_token = w.token OR l.revoked_permits ? w.token::text
 UNION ALL

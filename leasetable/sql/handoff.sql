@@ -13,8 +13,7 @@ UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + $6::bigint * interval '1 microsecond', release_request = NULL,
-    last_holder = l.holder, last_end = 'released',
-    ended_at = clock_timestamp(),
+    last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp(),
     request = $3::text::uuid, holder = $4::text, labels = $5::text::jsonb
 WHERE l.ctid = (
     SELECT f.ctid

@@ -13,7 +13,7 @@
 -- * A step costs the same however many rows there are. 1000 is a constant, so that the planner
 --   walks the index instead of sorting the table.
 -- * FOR UPDATE conflicts with a guard that holds the last grant. A name stays if a guard holds one of
---   its released permits (used): the permit counts until that transaction ends.
+--   its released permits: the permit counts until that transaction ends.
 -- * The row of a job with a next tick stays: the view schedules tells from it that no process runs the job any more.
 -- * No waiting. SKIP LOCKED: neither the row of a name nor that of a permit delays the others, which
 --   would be busy meanwhile.
@@ -40,16 +40,13 @@ WITH step AS MATERIALIZED (
     FROM pglock.lock_permits AS p
     WHERE p.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0))
     FOR UPDATE SKIP LOCKED
-), used AS MATERIALIZED (
-    SELECT p.name, p.token
-    FROM pglock.lock_permits AS p
-    WHERE p.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0))
-    EXCEPT
-    SELECT p.name, p.token FROM permits AS p
 ), unused AS MATERIALIZED (
     SELECT i.ctid, i.token
     FROM idle AS i
-    WHERE i.name NOT IN (SELECT u.name FROM used AS u)
+    WHERE i.name NOT IN (
+        SELECT u.name FROM pglock.lock_permits AS u
+        WHERE u.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0))
+          AND (u.name, u.token) NOT IN (SELECT p.name, p.token FROM permits AS p))
 ), mark AS MATERIALIZED (
     SELECT pglock.raise_pruned(max(u.token)) AS up_to
     FROM unused AS u
