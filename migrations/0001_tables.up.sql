@@ -296,10 +296,7 @@ DECLARE
     mark CONSTANT int8 := least(token, "<here>".highest_token());
 BEGIN
     UPDATE "<here>".fencing_epoch AS e SET pruned = mark WHERE e.pruned < mark;
-    IF NOT EXISTS (SELECT FROM "<here>".fencing_epoch) THEN
-        RETURN 0; -- there is no row for the mark
-    END IF;
-    RETURN mark;
+    RETURN CASE WHEN EXISTS (SELECT FROM "<here>".fencing_epoch) THEN mark ELSE 0 END; -- 0: there is no row for the mark
 END
 $$;
 

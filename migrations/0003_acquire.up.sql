@@ -431,16 +431,13 @@ BEGIN
     END IF;
     FOR pass IN 0..2 LOOP
         IF pass = 1 THEN
-            IF cardinality(v.slots) < cardinality(lock_names) THEN
-                PERFORM "<here>".create_free(lock_names, permits);
-            END IF;
+            PERFORM "<here>".create_free(lock_names, permits) WHERE cardinality(v.slots) < cardinality(lock_names);
             SELECT g.outcome, g.name INTO outcome, name FROM "<here>".lock_gates(lock_names, permits) AS g;
             IF outcome IS NOT NULL THEN
                 SELECT d.token, d.holder INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = acquire_slots.name;
                 token := coalesce(token, 0);
-                IF ahead = 0 THEN -- the head keeps its place
-                    PERFORM "<here>".change_ticket(acquire_slots.name, my_ticket, NULL, clock_timestamp() + interval '1500 ms');
-                END IF;
+                -- The head keeps its place.
+                PERFORM "<here>".change_ticket(acquire_slots.name, my_ticket, NULL, clock_timestamp() + interval '1500 ms') WHERE ahead = 0;
                 RETURN;
             END IF;
         END IF;

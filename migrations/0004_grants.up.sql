@@ -126,11 +126,7 @@ DECLARE
     room   integer;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
-    IF how = 'released' THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    ELSE
-        PERFORM "<here>".commit_durably();
-    END IF;
+    PERFORM CASE how WHEN 'released' THEN set_config('synchronous_commit', 'off', true) = 'off' ELSE "<here>".commit_durably() END;
     SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = release_permits.lock FOR NO KEY UPDATE;
     whole := coalesce(gate.token = grant_token AND gate.holder IS NOT NULL, false);
     IF whole THEN
