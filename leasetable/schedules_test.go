@@ -405,7 +405,7 @@ func position(ticket, overflow, lost, ahead, free any) string {
 func outcome(verb string, rows [][]any) string {
 	if len(rows) == 0 {
 		switch verb {
-		case "begin", "commit", "rollback", "stall", "listen", "watch", "sql":
+		case "begin", "commit", "rollback", "stall", "listen", "sql":
 			return "done"
 		}
 		return "nothing"
@@ -431,7 +431,7 @@ func outcome(verb string, rows [][]any) string {
 		return strings.Join(words, " ")
 	}
 	switch verb {
-	case "begin", "commit", "rollback", "stall", "stop", "resume", "guard", "bind":
+	case "begin", "commit", "rollback", "stall", "stop", "resume", "guard", "bind", "watch":
 		return "done"
 	case "acquire_fast_batch":
 		return "granted " + text(row[1])

@@ -46,6 +46,8 @@ var shortSQL = map[string]string{
 		"SELECT l.name::text COLLATE \"C\" AS name, l.token FROM pglock.distributed_locks AS l WHERE l.name = ANY ($1::text[]) AND l.request = $2::text::uuid " +
 		"UNION ALL SELECT p.name::text, p.token FROM pglock.lock_permits AS p WHERE p.name = ANY ($1::text[]) AND p.request = $2::text::uuid " +
 		"ORDER BY 1) AS g",
+	"leave_queue":     "SELECT pglock.leave_queue($1::text[], $2::text, $3::bigint, $4::boolean)",
+	"watch":           "SELECT pglock.watch($1::text, $2::text, $3::bigint * interval '1 microsecond')",
 	"nested_wait":     "SELECT coalesce(pglock.nested_wait($1::text[], $2::int[], $3::bigint[], $4::text, $5::text::uuid, $6::bigint, $7::text[]), '')",
 	"end_nested_wait": "SELECT pglock.end_nested_wait($1::text::uuid)",
 	"await_guards":    "SELECT pglock.await_guards($1::text, $2::bigint, $3::boolean)",

@@ -42,25 +42,6 @@ func TestEveryStatementPrepares(t *testing.T) {
 	}
 }
 
-// TestStatementsAreFunctions: what programs in other languages call are the same statements.
-func TestStatementsAreFunctions(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	name := pgtest.Schema(t, pool)
-	statements := leasetable.Statements(name)
-	for function, statement := range map[string]string{
-		"renew_grants": "renew", "join_queue": "join", "leave_queue": "leave_queue", "watch_name": "watch",
-	} {
-		var body string
-		// The server quotes the schema's name only where it must.
-		err := pool.QueryRow(t.Context(), "SELECT replace(btrim(prosrc, E'\\n'), $2::text::regnamespace::text || '.', $2 || '.') FROM pg_proc WHERE proname = $1 AND pronamespace = $2::text::regnamespace",
-			function, schema.Quote(name)).Scan(&body)
-		if err != nil || body != statements[statement] {
-			t.Errorf("%s, %v: the function's body is\n%s\nthe statement is\n%s", function, err, body, statements[statement])
-		}
-	}
-}
-
 // TestEachStatementIsUsed: a method that names a statement which does not exist would send nothing.
 func TestEachStatementIsUsed(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,7 @@
 -- The wait queue of a name: who is notified, and the statements of waiters. The table lock_waiters says
 -- what its rows mean.
 --
--- Run it like the first file. The bodies of join_queue, leave_queue and watch_name are statements of the Go
--- client, in leasetable/sql, where their comments are. TestStatementsAreFunctions compares them.
+-- Run it like the first file.
 
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
@@ -101,33 +100,15 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION join_queue(text, integer, text, bigint, text, bigint, bigint)
-RETURNS TABLE (ticket bigint, overflow boolean, ahead bigint, free boolean, remaining bigint)
-LANGUAGE sql VOLATILE AS $$
-WITH seen AS MATERIALIZED (
-    SELECT "<here>".next_ticket() AS ticket, l.expires_at, q.queue, q.overflow, q.queue + q.overflow >= $7::bigint + coalesce(l.capacity, 0) AS crowded
-    FROM (SELECT) AS one
-    LEFT JOIN "<here>".distributed_locks AS l ON l.name = $1::text
-    CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE w.state = 'queued' AND w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.state = 'overflow') AS overflow
-        FROM "<here>".lock_waiters AS w
-        WHERE w.name = $1::text AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
-    WHERE set_config('synchronous_commit', 'off', true) = 'off'
-), joined AS (
-    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, state, expires_at, since, holder, weight)
-    SELECT $1::text, $3::text, s.ticket, CASE WHEN s.crowded THEN 'overflow' ELSE 'queued' END::"<here>".waiter_state, clock_timestamp() + $4::bigint * interval '1 microsecond',
-           clock_timestamp() - $6::bigint * interval '1 microsecond', $5::text, $2::int
-    FROM seen AS s
-    ON CONFLICT (name, client) DO UPDATE
-        SET ticket = excluded.ticket, state = excluded.state, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
-            weight = excluded.weight
-)
-SELECT s.ticket, s.crowded, s.queue + CASE WHEN s.crowded THEN s.overflow ELSE 0 END,
-       coalesce(s.expires_at <= clock_timestamp(), true),
-       CASE WHEN s.expires_at > clock_timestamp() THEN (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
-FROM seen AS s
-$$;
-
+-- Deletes the ticket $3 of the client $2 from the queues for the names $1; null stands for any ticket of that
+-- client. If $4, it notifies the next waiters for each of the names that is free: the release may have notified the
+-- client that leaves, and others may have waited behind it for room. Returns one row for each free name: whether a
+-- waiter was notified.
+--
+-- Rows are locked in the order of names, like those of the other statements about several rows, so they can't
+-- deadlock. The time after which a head is silent begins anew for the one behind the head (room_since), unless a lock
+-- with one holder is held. The count of the deleted rows has them deleted before wake_next() looks for the next
+-- waiter, which sees the earlier effects of its statement because it is volatile.
 CREATE FUNCTION leave_queue(text[], text, bigint, boolean) RETURNS SETOF boolean
 LANGUAGE sql VOLATILE AS $$
 WITH async AS MATERIALIZED (
@@ -154,14 +135,6 @@ WITH async AS MATERIALIZED (
 SELECT CASE WHEN $4::boolean THEN "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
 FROM (SELECT count(*) FROM gone) AS g, "<here>".distributed_locks AS l
 WHERE l.name = ANY ($1::text[]) AND l.expires_at <= clock_timestamp()
-$$;
-
-CREATE FUNCTION watch_name(text, text, bigint) RETURNS void
-LANGUAGE sql VOLATILE AS $$
-INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, state, expires_at)
-SELECT $1::text, $2::text, 0, 'watching', clock_timestamp() + $3::bigint * interval '1 microsecond'
-WHERE set_config('synchronous_commit', 'off', true) = 'off'
-ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
 $$;
 
 REVOKE USAGE ON TYPE locks_waiting FROM PUBLIC;

@@ -1,8 +1,7 @@
 -- Changes of a grant: it is renewed, released, revoked, upgraded, or keeps a part of its permits. Also the
 -- change of a semaphore's number of permits.
 --
--- Run it like the first file. The third one says why permits are safe. The body of renew_grants is a statement
--- of the Go client: see leasetable/sql/renew.sql.
+-- Run it like the first file. The third one says why permits are safe.
 
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
@@ -69,46 +68,6 @@ BEGIN
         holder = NULL, expires_at = '-infinity', labels = '{}', release_request = NULL
     WHERE l.name = lock;
 END
-$$;
-
-CREATE FUNCTION renew_grants(text[], bigint[], bigint[], text)
-RETURNS TABLE (name text, token bigint, remaining bigint, release_request text, held bigint, request text, weight integer, permits integer)
-LANGUAGE sql VOLATILE AS $$
-WITH ours AS MATERIALIZED (
-    SELECT l.name, l.token, w.us
-    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
-    JOIN "<here>".distributed_locks AS l ON l.name = w.name AND l.token = w.token
-    WHERE l.holder IS NOT NULL
-    ORDER BY l.name
-    FOR NO KEY UPDATE OF l SKIP LOCKED
-), ours_shared AS MATERIALIZED (
-    SELECT p.name, p.token, w.us
-    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
-    JOIN "<here>".lock_permits AS p ON p.name = w.name AND p.token = w.token
-    WHERE p.holder IS NOT NULL
-    ORDER BY p.name, p.token
-    FOR NO KEY UPDATE OF p SKIP LOCKED
-), durable AS MATERIALIZED (
-    SELECT "<here>".commit_durably()
-), renewed AS (
-    UPDATE "<here>".distributed_locks AS l
-    SET version = "<here>".next_version(l.version), holder = coalesce($4::text, l.holder),
-        expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
-    FROM ours AS o, durable
-    WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
-    RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
-), renewed_shared AS (
-    UPDATE "<here>".lock_permits AS p
-    SET version = "<here>".next_version(p.version), holder = coalesce($4::text, p.holder),
-        expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
-    FROM ours_shared AS o, durable
-    WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
-    RETURNING p.name, p.token, p.expires_at, p.release_request, p.acquired_at, p.request, p.weight
-)
-SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request,
-       (extract(epoch FROM clock_timestamp() - r.acquired_at) * 1000000)::bigint, r.request::text, r.weight,
-       CASE WHEN $4::text <> '' THEN (SELECT coalesce(l.capacity, 0) FROM "<here>".distributed_locks AS l WHERE l.name = r.name) END
-FROM (SELECT * FROM renewed UNION ALL SELECT * FROM renewed_shared) AS r
 $$;
 
 -- Ends a grant of a lock of any kind, "how" is released or revoked. Notifies the waiters for whom there is

@@ -4,9 +4,8 @@
 -- Run it like the first file. Each call belongs into a transaction of its own at READ COMMITTED, which is
 -- committed at once: a grant is one when its commit has returned.
 --
--- The functions call what the Go client calls: acquire_slots, release_permits, and four of its statements,
--- which are the bodies of renew_grants, join_queue, leave_queue and watch_name. Their search_path is set, because
--- a caller's may have operators and functions of strangers.
+-- The functions call what the Go client calls, where that is a function, and otherwise do for one name what its
+-- statements do. Their search_path is set, because a caller's may have operators and functions of strangers.
 
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
@@ -96,16 +95,32 @@ END
 $$;
 COMMENT ON FUNCTION acquire(text, text, interval, jsonb, uuid, bigint, integer, integer) IS 'pglock: one attempt to acquire a lock';
 
--- Extends a grant to "ttl" from now, or leaves it if it lasts longer. It returns no row if the grant is not
--- current any more: the caller has lost the lock. release_request is the reason if it is asked to release it. A row
--- that another transaction changes at the moment is skipped, so that nobody waits: then the function fails with 55P03.
+-- Extends a grant to "ttl" from now, or leaves it if it lasts longer: renew.sql, which says why it is safe, for one
+-- grant. It returns no row if the grant is not current any more: the caller has lost the lock. release_request is the
+-- reason if it is asked to release it. A row that another transaction changes at the moment is skipped, so that nobody
+-- waits: then the function fails with 55P03.
 CREATE FUNCTION renew(lock_name text, grant_token bigint, ttl interval DEFAULT interval '30 s')
 RETURNS TABLE (remaining interval, release_request text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    ttl := make_interval(secs => extract(epoch FROM ttl)); -- a day may have 25 hours
+    PERFORM "<here>".commit_durably();
     RETURN QUERY
-        SELECT r.remaining * interval '1 microsecond', r.release_request
-        FROM "<here>".renew_grants(ARRAY[lock_name], ARRAY[grant_token], ARRAY[(extract(epoch FROM ttl) * 1000000)::bigint], NULL) AS r;
+        UPDATE "<here>".distributed_locks AS l
+        SET version = "<here>".next_version(l.version), expires_at = greatest(l.expires_at, clock_timestamp() + ttl)
+        WHERE l.expires_at > clock_timestamp() AND l.ctid = (
+            SELECT f.ctid FROM "<here>".distributed_locks AS f
+            WHERE f.name = lock_name AND f.token = grant_token AND f.holder IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED)
+        RETURNING l.expires_at - clock_timestamp(), l.release_request;
+    IF NOT FOUND THEN
+        RETURN QUERY
+            UPDATE "<here>".lock_permits AS p
+            SET version = "<here>".next_version(p.version), expires_at = greatest(p.expires_at, clock_timestamp() + ttl)
+            WHERE p.expires_at > clock_timestamp() AND p.ctid = (
+                SELECT f.ctid FROM "<here>".lock_permits AS f
+                WHERE f.name = lock_name AND f.token = grant_token AND f.holder IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED)
+            RETURNING p.expires_at - clock_timestamp(), p.release_request;
+    END IF;
     IF NOT FOUND AND EXISTS (SELECT FROM "<here>".locks_held AS h WHERE h.name = lock_name AND h.token = grant_token) THEN
         RAISE EXCEPTION 'pglock: renew "%": the grant is in use by another transaction', lock_name
             USING ERRCODE = 'lock_not_available', HINT = 'Try again soon.';
@@ -132,20 +147,23 @@ CREATE FUNCTION wait_ticket(lock_name text, client text, holder text, weight int
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    valid CONSTANT interval := CASE WHEN weight > 1 THEN interval '3 s' ELSE interval '30 s' END;
+    valid   CONSTANT interval := CASE WHEN weight > 1 THEN interval '3 s' ELSE interval '30 s' END;
+    used_up CONSTANT bigint := coalesce((SELECT l.ticket FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0);
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE "<here>".lock_waiters AS w SET expires_at = clock_timestamp() + valid
     WHERE w.name = lock_name AND w.client = wait_ticket.client AND w.weight = wait_ticket.weight AND w.expires_at > clock_timestamp()
-      AND w.state = 'queued' AND w.ticket > coalesce((SELECT l.ticket FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0)
+      AND w.state = 'queued' AND w.ticket > used_up
     RETURNING w.ticket INTO ticket;
-    IF FOUND THEN
-        ahead := (SELECT count(*) FROM "<here>".distributed_locks AS l, "<here>".queue(lock_name, l.ticket) AS w
-                  WHERE l.name = lock_name AND w.ticket < wait_ticket.ticket);
-        RETURN;
+    IF NOT FOUND THEN
+        INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, holder, weight)
+        VALUES (lock_name, wait_ticket.client, "<here>".next_ticket(), clock_timestamp() + valid, wait_ticket.holder, wait_ticket.weight)
+        ON CONFLICT (name, client) DO UPDATE
+            SET ticket = excluded.ticket, state = excluded.state, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
+                weight = excluded.weight
+        RETURNING w.ticket INTO ticket;
     END IF;
-    SELECT j.ticket, j.ahead INTO ticket, ahead
-    FROM "<here>".join_queue(lock_name, weight, client, (extract(epoch FROM valid) * 1000000)::bigint, holder, 0, 1099511627776) AS j;
+    ahead := (SELECT count(*) FROM "<here>".queue(lock_name, used_up) AS w WHERE w.ticket < wait_ticket.ticket);
 END
 $$;
 COMMENT ON FUNCTION wait_ticket(text, text, text, integer) IS 'pglock: a ticket in the queue for a name, or a refresh of it';
@@ -163,7 +181,10 @@ COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
 -- it again before that is over.
 CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT "<here>".watch_name(lock_name, channel, (extract(epoch FROM duration) * 1000000)::bigint)
+    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, state, expires_at)
+    SELECT lock_name, channel, 0, 'watching', clock_timestamp() + duration
+    WHERE set_config('synchronous_commit', 'off', true) = 'off'
+    ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
 $$;
 COMMENT ON FUNCTION watch(text, text, interval) IS 'pglock: be notified of a name''s releases';
 

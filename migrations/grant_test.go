@@ -55,7 +55,7 @@ var (
 		"EXECUTE on lock_gates", "EXECUTE on grant_slots", "EXECUTE on wake_opened", "EXECUTE on acquire_slots", "EXECUTE on release_permits", "EXECUTE on await_guards",
 		"EXECUTE on keep_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits", "EXECUTE on next_ticket",
 		"EXECUTE on acquire", "EXECUTE on renew", "EXECUTE on release", "EXECUTE on wait_ticket", "EXECUTE on leave", "EXECUTE on watch",
-		"EXECUTE on check_client", "EXECUTE on renew_grants", "EXECUTE on join_queue", "EXECUTE on leave_queue", "EXECUTE on watch_name",
+		"EXECUTE on check_client", "EXECUTE on leave_queue",
 		"EXECUTE on nested_wait", "EXECUTE on end_nested_wait", "EXECUTE on find_deadlock", "EXECUTE on wait_names", "EXECUTE on wait_edges", "EXECUTE on stuck_edges", "EXECUTE on cycle_words",
 		"DELETE on nested_waits", "INSERT on nested_waits", "SELECT on nested_waits", "UPDATE on nested_waits",
 	)

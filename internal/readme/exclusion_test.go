@@ -299,30 +299,15 @@ func receiver(f *ast.FuncDecl) string {
 	return fmt.Sprint(of)
 }
 
-// unlisted returns what decides exclusion and is not among the entries. A function whose body is
-// the text of a listed statement need not be listed.
+// unlisted returns what decides exclusion and is not among the entries.
 func unlisted(units []sqlUnit, entries []kernelEntry) (missing []string) {
-	listed := map[string]bool{}
-	var texts []string
 	for _, u := range units {
-		if slices.ContainsFunc(entries, func(e kernelEntry) bool { return e.file == u.file && e.name == u.name }) {
-			listed[u.file+": "+u.name] = true
-			texts = append(texts, flatSQL(u.text))
-		}
-	}
-	for _, u := range units {
-		_, body, isFunction := strings.Cut(u.text, "LANGUAGE sql VOLATILE AS $$")
-		copied := isFunction && slices.Contains(texts, flatSQL(strings.TrimSuffix(body, "$$;")))
-		if decidesExclusion(u.text) && !listed[u.file+": "+u.name] && !copied {
+		listed := slices.ContainsFunc(entries, func(e kernelEntry) bool { return e.file == u.file && e.name == u.name })
+		if decidesExclusion(u.text) && !listed {
 			missing = append(missing, u.file+": "+u.name)
 		}
 	}
 	return missing
-}
-
-// flatSQL returns SQL in one line, for the schema pglock.
-func flatSQL(text string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), `"<here>"`, "pglock")
 }
 
 // TestWhatDecidesExclusionIsListed checks that the page lists all SQL that decides who holds a
