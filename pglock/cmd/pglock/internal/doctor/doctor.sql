@@ -96,7 +96,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
 -- Compares the rights with those that the grant functions and the migrations grant, and with what reading
 -- the locks needs. Default privileges and GRANT ... ON ALL TABLES give more: the key of the seals, triggers
 -- on the lock tables, functions that only migrations call. Owners, superusers and members of roles such as
--- pg_read_all_data, which have everything anyway, are left out. A test compares the lists with grant_user.
+-- pg_read_all_data, which have everything anyway, are left out.
 , relations AS (
     SELECT c.oid, c.relname::text AS name, c.relkind, c.relowner AS owner, c.relacl AS acl, CASE
                WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
@@ -109,29 +109,19 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     WHERE b.usable
 ), functions AS (
     SELECT p.* FROM b JOIN pg_proc AS p ON p.pronamespace = b.namespace WHERE b.usable
-), needs (kind, of, rights, names) AS ( -- of what the grant functions grant, what no role has without them
-    VALUES ('user', 'table', '{SELECT,INSERT,UPDATE,DELETE}'::text[], '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}'::text[]),
-        ('user', 'table', '{SELECT}', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
-        ('user', 'sequence', '{USAGE}', '{fencing_tokens}'),
-        ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,unsafe_server,pglock_oldest_client,wake_next,wake_each,
-            check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,
-            add_room,wake_for_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
-            keep_permits,upgrade_permits,resize_permits,next_ticket,acquire,renew,release,wait_ticket,leave,watch,check_client,leave_queue,nested_wait,end_nested_wait,find_deadlock,wait_names,wait_edges,stuck_edges,cycle_words}'),
-        ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
-        ('reader', 'sequence', '{SELECT}', '{fencing_tokens}'),
-        ('reader', 'function', '{EXECUTE}', '{unsafe_server,pglock_oldest_client,highest_token,lift_fencing_tokens,advisory_key}'),
-        ('writer', 'function', '{EXECUTE}', '{check_fence,guard,bind,require_bound,advance}'),
-        ('owner', 'function', '{EXECUTE}', '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
-            protect,unprotect,protection_of,drop_triggers,create_triggers,require_table,template_parts,
-            table_and_partitions,trigger_arguments,lock_name_expression,raise_unfenced,raise_stale}')
+), needs (kind, of, rights, names) AS ( -- what the grant functions grant, read in their bodies; grant_user calls grant_writer
+    SELECT k.kind, g.texts[2], string_to_array(g.texts[1], ', '), g.texts[3]::text[]
+    FROM (VALUES ('user', 'grant_user'), ('user', 'grant_writer'), ('reader', 'grant_reader'), ('writer', 'grant_writer'), ('owner', 'grant_owner')) AS k (kind, proname)
+        JOIN functions AS p USING (proname)
+        CROSS JOIN regexp_matches(p.prosrc, 'grant_on[(]role_name, ''([A-Z, ]+)'', ''([A-Z]+)'',[[:space:]]*''([^'']*)''', 'g') AS g (texts)
 ), missing (object, needed) AS (
     SELECT c.name, r.needed
-    FROM b JOIN needs AS n ON n.kind = b.kind AND n.of <> 'function' CROSS JOIN LATERAL unnest(n.rights) AS r (needed)
+    FROM b JOIN needs AS n ON n.kind = b.kind AND n.of <> 'FUNCTION' CROSS JOIN LATERAL unnest(n.rights) AS r (needed)
         JOIN relations AS c ON c.name = ANY (n.names)
-    WHERE NOT CASE n.of WHEN 'sequence' THEN has_sequence_privilege(c.oid, r.needed) ELSE has_table_privilege(c.oid, r.needed) END
+    WHERE NOT CASE n.of WHEN 'SEQUENCE' THEN has_sequence_privilege(c.oid, r.needed) ELSE has_table_privilege(c.oid, r.needed) END
     UNION ALL
     SELECT p.proname, 'EXECUTE'
-    FROM b JOIN needs AS n ON n.kind = b.kind AND n.of = 'function' JOIN functions AS p ON p.proname = ANY (n.names)
+    FROM b JOIN needs AS n ON n.kind = b.kind AND n.of = 'FUNCTION' JOIN functions AS p ON p.proname = ANY (n.names)
     WHERE NOT has_function_privilege(p.oid, 'EXECUTE')
 ), objects (kind, name, owner, acl, expected, public) AS (
     SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl, '{USAGE}'::text[], '{USAGE}'::text[]
