@@ -63,8 +63,8 @@ CREATE FUNCTION once_claim(
     OUT token bigint, OUT holder text, OUT started_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    old    record;
-    before text := current_setting('lock_timeout');
+    expired boolean; -- null without a row
+    before  text := current_setting('lock_timeout');
 BEGIN
     IF grant_token IS NOT NULL THEN
         PERFORM "<here>".guard(lock_name, grant_token);
@@ -73,48 +73,34 @@ BEGIN
         END IF;
     END IF;
     LOOP
-        SELECT k.fingerprint = once_fingerprint AS same, k.state, k.result, k.token, k.holder, k.started_at,
-               coalesce(k.expires_at <= clock_timestamp(), false) AS expired
-        INTO old FROM "<here>".once_keys AS k WHERE k.key = once_key;
-        IF old.expired IS FALSE AND (old.same AND old.state = 'started' AND old.token = instead_of) IS NOT TRUE THEN
-            claimed := coalesce(old.same AND old.state = 'started' AND old.token = grant_token, false);
-            same := old.same;
-            state := old.state;
-            result := CASE WHEN old.same THEN old.result END;
-            token := old.token;
-            holder := old.holder;
-            started_at := old.started_at;
+        SELECT coalesce(k.expires_at <= clock_timestamp(), false), k.fingerprint = once_fingerprint, k.state,
+               CASE WHEN k.fingerprint = once_fingerprint THEN k.result END, k.token, k.holder, k.started_at
+        INTO expired, same, state, result, token, holder, started_at
+        FROM "<here>".once_keys AS k WHERE k.key = once_key;
+        IF expired IS FALSE AND (same AND state = 'started' AND token = instead_of) IS NOT TRUE THEN
+            claimed := coalesce(same AND state = 'started' AND token = grant_token, false);
             RETURN;
         END IF;
         IF wait_ms IS NOT NULL THEN -- a shorter limit of the caller stays in force
             PERFORM set_config('lock_timeout', least(greatest(wait_ms, 1), 2147483647,
                 CASE WHEN before <> '0' THEN ceil(extract(epoch FROM before::interval) * 1000)::bigint END)::text, true);
         END IF;
-        started_at := clock_timestamp();
-        IF old.expired IS NULL THEN
+        same := true; state := 'started'; result := NULL; token := grant_token; holder := holder_name; started_at := clock_timestamp();
+        IF expired IS NULL THEN
             INSERT INTO "<here>".once_keys AS k (key, fingerprint, state, token, holder, created_at, started_at)
             VALUES (once_key, once_fingerprint, 'started', grant_token, holder_name, started_at, started_at)
             ON CONFLICT ON CONSTRAINT once_keys_pkey DO NOTHING;
-        ELSIF old.expired THEN
-            UPDATE "<here>".once_keys AS k
-            SET fingerprint = once_fingerprint, state = 'started', result = NULL, token = grant_token, holder = holder_name,
-                created_at = once_claim.started_at, started_at = once_claim.started_at, expires_at = NULL
-            WHERE k.key = once_key AND k.expires_at <= clock_timestamp();
         ELSE
             UPDATE "<here>".once_keys AS k
-            SET token = grant_token, holder = holder_name, started_at = once_claim.started_at
-            WHERE k.key = once_key AND k.state = 'started' AND k.token = instead_of;
+            SET fingerprint = once_fingerprint, state = 'started', result = NULL, token = grant_token, holder = holder_name,
+                created_at = CASE WHEN expired THEN once_claim.started_at ELSE k.created_at END,
+                started_at = once_claim.started_at, expires_at = NULL
+            WHERE k.key = once_key AND CASE WHEN expired THEN k.expires_at <= clock_timestamp() ELSE k.state = 'started' AND k.token = instead_of END;
         END IF;
         claimed := FOUND;
         PERFORM set_config('lock_timeout', before, true) WHERE wait_ms IS NOT NULL;
-        IF claimed THEN
-            same := true;
-            state := 'started';
-            token := grant_token;
-            holder := holder_name;
-            RETURN;
-        END IF;
-        instead_of := CASE WHEN old.expired IS FALSE THEN NULL ELSE instead_of END;
+        EXIT WHEN claimed;
+        instead_of := CASE WHEN expired IS FALSE THEN NULL ELSE instead_of END;
     END LOOP;
 END
 $$;
