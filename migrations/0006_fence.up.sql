@@ -38,8 +38,6 @@
 --   column), the token of a row without one ('' for NULL, '0', or keep), and the template's
 --   parts: literal, column, literal, column ...
 
-SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
-
 CREATE FUNCTION raise_unfenced(operation text, table_schema text, table_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -2,8 +2,6 @@
 --
 -- Run it like the first file.
 
-SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
-
 -- Returns the arguments of a trigger.
 CREATE FUNCTION trigger_arguments(trigger_oid oid) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -110,6 +108,7 @@ DECLARE
     bound  text := $e$pg_catalog.current_setting('pglock.token_<schema>', true)$e$;
     parts  regclass[];
     rel    regclass;
+    body   text; -- of a trigger
     moves  text;
 BEGIN
     IF arguments[3] <> '' THEN
@@ -146,17 +145,15 @@ BEGIN
         EXECUTE format('CREATE TRIGGER zz_pglock_fence_changed AFTER UPDATE ON %s FOR EACH ROW WHEN (OLD.%2$I IS DISTINCT FROM NEW.%2$I)'
                        ' EXECUTE FUNCTION %3$s.fence_changed(%4$s)', target, arguments[1], '<here>', quoted);
     END IF;
-    FOREACH rel IN ARRAY parts LOOP
-        EXECUTE format('CREATE TRIGGER zz_pglock_fence_inserted AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows'
-                       ' FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_rows(%s)', rel, '<here>', quoted);
-        EXECUTE format('CREATE TRIGGER zz_pglock_fence_updated AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
-                       ' FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_rows(%s)', rel, '<here>', quoted);
-        EXECUTE format('CREATE TRIGGER zz_pglock_fence_deleted AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
-                       ' FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_rows(%s)', rel, '<here>', quoted);
-        EXECUTE format('CREATE TRIGGER zz_pglock_fence_truncate BEFORE TRUNCATE ON %s'
-                       ' FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_truncate(%s)', rel, '<here>', quoted);
-        EXECUTE format('CREATE TRIGGER zz_pglock_fence_truncate_rows BEFORE TRUNCATE ON %s'
-                       ' FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_truncate_rows(%s)', rel, '<here>', quoted);
+    FOR rel, body IN
+        SELECT p, d FROM unnest(parts) AS p, unnest(ARRAY[
+            'inserted AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_rows(%s)',
+            'updated AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_rows(%s)',
+            'deleted AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_rows(%s)',
+            'truncate BEFORE TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_truncate(%s)',
+            'truncate_rows BEFORE TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION %s.fence_truncate_rows(%s)']) AS d
+    LOOP
+        EXECUTE format('CREATE TRIGGER zz_pglock_fence_' || body, rel, '<here>', quoted);
     END LOOP;
 END
 $$;

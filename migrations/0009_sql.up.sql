@@ -7,8 +7,6 @@
 -- The functions call what the Go client calls, where that is a function, and otherwise do for one name what its
 -- statements do. Their search_path is set, because a caller's may have operators and functions of strangers.
 
-SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
-
 -- Returns the key of an advisory lock by name, the same as advisory.NewKey in Go: the first 64 bits
 -- of the SHA-256 of a tag, the namespace and the name, each after its length. It must never change.
 -- It fails for NULL, because pg_advisory_lock does nothing for a NULL key.
@@ -180,11 +178,13 @@ COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
 -- Makes the ends of a name's grants notify a channel, with the name as the payload, for that time from now. Call
 -- it again before that is over.
 CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, state, expires_at)
-    SELECT lock_name, channel, 0, 'watching', clock_timestamp() + duration
-    WHERE set_config('synchronous_commit', 'off', true) = 'off'
-    ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO "<here>".lock_waiters (name, client, ticket, state, expires_at)
+    VALUES (lock_name, channel, 0, 'watching', clock_timestamp() + duration)
+    ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at;
+END
 $$;
 COMMENT ON FUNCTION watch(text, text, interval) IS 'pglock: be notified of a name''s releases';
 
