@@ -1,8 +1,8 @@
 -- The tables of locks, of their queue and of permits, and the tokens.
 --
--- Run this file in one transaction, with search_path set to the schema of the tables. Names that must
--- resolve under another search_path later are qualified with "<here>", for which the end of this file
--- puts in the schema. The functions run with the rights of their caller, unless they say otherwise.
+-- Run this file in one transaction, with search_path set to the schema of the tables. Names that
+-- must resolve under another search_path later are qualified with "<here>", for which the end of
+-- this file puts in the schema.
 
 -- One sequence for all names: after the row of an idle name is pruned, its tokens still never
 -- repeat. CACHE must stay 1: with a cached range, a session would hand out tokens below those that
@@ -34,12 +34,11 @@ CREATE DOMAIN token_value AS bigint;
 -- those of its last grant. If holder is null and expires_at is in the future, the lock was released,
 -- and nobody may acquire it before that time (WithMinHold).
 --
--- last_holder, ended_at and last_end describe the last grant that has ended: the last one while the
--- lock is free, and the one before while it is held. The statement that ends a grant writes them,
--- or the next grant if it has expired. So they cost no write of their own.
+-- last_holder, ended_at and last_end describe the last grant that has ended. The statement that
+-- ends it writes them, or the next grant if it has expired, so they cost no separate write.
 --
 -- Only name is indexed, so that every change of a row is a heap-only update. A takeover therefore
--- changes no key column, and would not conflict with a guard's FOR KEY SHARE. So each statement
+-- changes no key column, and would not conflict with a guard's FOR KEY SHARE, so each statement
 -- that changes token locks the row FOR UPDATE first. Renewals and releases do not, so a guard does
 -- not block them.
 CREATE TABLE distributed_locks (
@@ -65,22 +64,19 @@ CREATE TABLE distributed_locks (
 );
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
 
--- The wait queue: one row per process and name, first come first served by ticket. A ticket is
--- valid until it expires, or until the lock's row has one as high. A client that waits again
--- updates its row, and no index. The table is unlogged: after a crash of the server clients queue
--- again, which costs order, never exclusion.
+-- The wait queue, which docs/explanation/the-queue.md describes: one row per process and name,
+-- first come first served by ticket. A ticket is valid until it expires, or until the lock's row
+-- has one as high. A client that waits again updates its row, and no index. The table is unlogged:
+-- after a crash of the server clients queue again, which costs order, never exclusion.
 --
--- A caller that waits for several names has one ticket, in a row for each of them. The client of such
--- rows is its channel, a slash and a number. Its turn may come at one name long before the others, and
--- the name is free until then. So the queue does not skip it while it is alive (keep_until). Neither does
--- it skip a head that finds the row of a free lock in use by a guarded transaction.
+-- A caller that waits for several names has one ticket, in a row for each of them, whose client is
+-- its channel, a slash and a number. Its turn may come at one name long before the others, so the
+-- queue does not skip it while it is alive (keep_until). Neither does it skip a head that finds the
+-- row of a free lock in use by a guard.
 --
--- The queue does not see rows in two other states. A client that watches the lock is notified of each release; a
--- release of a lock without such a row costs nothing more. A client in the overflow list waits without a
--- listening connection, because before PostgreSQL 19 each notification wakes all sessions that listen, and
--- only the first ones of a queue need one. It looks now and then (refresh_tickets.sql), and enters the queue with
--- its ticket when it is near enough, or with a new one if that has been passed: those in the list are
--- overtaken while the queue is empty.
+-- The queue does not see rows in two other states. A client that watches the lock is notified of
+-- each release. One in the overflow list of a long queue does not listen, and looks now and then:
+-- see refresh_tickets.sql.
 CREATE TYPE waiter_state AS ENUM ('queued', 'overflow', 'watching');
 CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
@@ -96,17 +92,14 @@ CREATE UNLOGGED TABLE lock_waiters (
 );
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
 
--- The permits of semaphores, and of the readers of readers-writer locks: one row per grant. The row
--- of the name in distributed_locks is the gate: a statement that grants or releases permits locks it
--- first. A grant of all permits at once is exclusive. It has no row here, but is in the gate like
--- any other lock.
+-- The permits of semaphores, and of the readers of readers-writer locks: one row per grant, but for
+-- a grant of all permits, which is exclusive and in the gate, the row of the name in
+-- distributed_locks. 0003_acquire.up.sql says how both change. A released permit that a guarded
+-- transaction still uses keeps its row, without a holder, until an acquire needs it.
 --
--- The token of a grant here is above the token that the gate had before. The gate then gets a later one, which
--- belongs to no grant: its request may be that of another grant, which has ended, and a client that revokes that
--- request reads both from the gate.
---
--- A released permit that a
--- guarded transaction still uses keeps its row, without a holder, until an acquire needs it.
+-- The token of a grant here is above the token that the gate had before. The gate then gets a later
+-- one, which belongs to no grant: its request may be that of another grant, which has ended, and a
+-- client that revokes that request reads both from the gate.
 CREATE TABLE lock_permits (
     name        lock_name   NOT NULL,
     token       token_value NOT NULL,
@@ -128,11 +121,11 @@ COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of reade
 CREATE FUNCTION next_version(version bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS 'SELECT version OPERATOR(pg_catalog.%) 9223372036854775807 OPERATOR(pg_catalog.+) 1';
 
--- The tables are small and change often: half of each page is room for the next versions of its rows,
--- and vacuum runs early. Their columns have no statistics, because these change from all free to all
--- held between two samples: a sample taken while the locks are free makes the planner expect no held
--- row, and a batch then reads rows times names. Neither has the name of a waiter: a name with many of
--- them would make the planner expect as many for each, and read the queues of all names.
+-- The tables are small and change often: half of each page is room for the next versions of its
+-- rows, and vacuum runs early. Their columns have no statistics, because a sample taken while the
+-- locks are free makes the planner expect no held row, and a batch then reads rows times names.
+-- Neither has the name of a waiter: a name with many of them would make the planner expect as many
+-- for each, and read the queues of all names.
 DO $settings$
 DECLARE
     t record;
@@ -161,13 +154,11 @@ CREATE TABLE fencing_epoch (
 );
 COMMENT ON TABLE fencing_epoch IS 'pglock: the range of the last token, and its cluster; empty until the first client connects';
 
--- What depends on the server: next_fencing_token(), wal_timeline() and cluster_identifier(). next_ticket()
--- draws a ticket.
---
--- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a token. So
--- a standby that was promoted without the last grants still draws larger tokens than the old primary.
--- 2^44 tokens fit in a timeline. The name of a WAL file begins with the timeline in eight hex digits.
--- LANGUAGE sql without a SET clause, so that the planner inlines the draws, and everything is qualified.
+-- What depends on the server, and next_ticket(), which draws a ticket. The timeline of the
+-- write-ahead log, which grows at each promotion, is in the upper bits of a token, above 2^44
+-- tokens, so that a standby that was promoted without the last grants still draws larger ones. The
+-- name of a WAL file begins with it in eight hex digits. LANGUAGE sql without a SET clause, so that
+-- the planner inlines the draws, and everything is qualified.
 DO $install$
 DECLARE
     draw     text := format('pg_catalog.nextval(%L::pg_catalog.regclass)', quote_ident(current_schema()) || '.fencing_tokens');
@@ -215,22 +206,20 @@ BEGIN
 END
 $$;
 
--- Sets the sequence above all tokens if something has set it back, and returns the highest token drawn.
--- A client calls it for each new connection. It reads one row of each table, however many names there
--- are.
+-- Sets the sequence above all tokens if something has set it back, and returns the highest token
+-- drawn: see docs/explanation/tokens-through-failover.md. A client calls it for each new
+-- connection. It reads one row of each table, however many names there are.
 --
--- 1. The cluster or its timeline has changed since the last call.
---    * pg_upgrade and a restored dump begin with timeline 1 again and keep the sequence: fencing_epoch
---      has the upper bits of the last token.
---    * Two standbys that are promoted one after the other, without a connection between them, choose
---      the same timeline. Logical replication copies rows without their sequence. So the sequence skips
---      to the server's clock, at 10,000 ticks a second. The order of tokens then depends on the clocks
---      of the two servers, and on fewer tokens than ticks between the two promotions.
--- 2. The row of the name "evidence" has a higher token or ticket. A client passes the name of the lock
---    with the highest token that it was granted. A role that may write rows can forge both: see evidence_bound().
+-- 1. The cluster or its timeline has changed since the last call. pg_upgrade and a restored dump
+--    begin with timeline 1 again and keep the sequence: fencing_epoch has the upper bits of the
+--    last token. Two standbys may choose the same timeline, and logical replication copies rows
+--    without their sequence, so the sequence skips to the server's clock, at 10,000 ticks a second.
+-- 2. The row of the name "evidence" has a higher token or ticket. A client passes the name of the
+--    lock with the highest token that it was granted. A role that may write rows can forge both:
+--    see evidence_bound().
 --
--- The table lock prevents a slow caller from setting the sequence back. It needs rights on the table
--- that only the owner of this function has.
+-- The table lock, for which only the owner has the rights, keeps a slow caller from setting the
+-- sequence back.
 CREATE FUNCTION lift_sequence(evidence text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -286,10 +275,11 @@ END
 $$;
 COMMENT ON FUNCTION lift_fencing_tokens(text) IS 'pglock: set the sequence above all tokens, after a promotion, pg_upgrade or a restore; returns the highest token drawn';
 
--- Raises the mark "pruned", from which lift_fencing_tokens() knows that tokens were drawn whose rows are gone,
--- and returns the highest token that may be deleted: a row above the sequence is the only evidence of its
--- token. A first grant that stalls needs no mark, because it draws its token while it holds the row, and no
--- row that it can hold was there before the sequence had passed those of the name's pruned grants.
+-- Raises the mark "pruned", from which lift_fencing_tokens() knows that tokens were drawn whose
+-- rows are gone, and returns the highest token that may be deleted: a row above the sequence is the
+-- only evidence of its token. A first grant that stalls needs no mark, because it draws its token
+-- while it holds its row, which was inserted after the sequence had passed those of the name's
+-- pruned grants.
 CREATE FUNCTION raise_pruned(token bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -301,9 +291,9 @@ END
 $$;
 
 -- A role that may change rows could leave a token behind that the next grant can't add 1 to. Beyond
--- 2^62 a token therefore is one that was drawn, or there must be a row with a token that is at most 2 smaller.
--- Rows that are restored or replicated are not checked. While a dump is restored, the table has no
--- index. A trigger would cost each release and each renewal some time, too.
+-- 2^62 a token therefore is one that was drawn, or there must be a row with a token that is at most
+-- 2 smaller. Rows that are replicated, or restored, when the table has no index yet, are not
+-- checked. A trigger would cost each release and renewal some time.
 CREATE FUNCTION token_follows(token bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -317,16 +307,14 @@ END
 $$;
 ALTER DOMAIN token_value ADD CONSTRAINT room_for_further_grants CHECK (VALUE <= 4611686018427387904 OR token_follows(VALUE));
 
--- Returns null, or why locks are not safe on this server, a colon, and the remedy. Nothing else would tell:
--- all statements succeed. A client calls it for each new connection, because the cause may come later.
+-- Returns null, or why locks are not safe on this server, a colon, and the remedy. Nothing else
+-- would tell: all statements succeed. A client calls it for each new connection, because the cause
+-- may come later.
 --
--- 1. A session that caches values of the sequence draws tokens below those of others. YugabyteDB raises
---    CACHE 1 to 100.
--- 2. Logical replication writes rows without the checks of the protocol, so each of two servers could grant
---    the same lock. The tables of pglogical and Spock are read only if a superuser owns them, because a
---    stranger's table may run code when it is read.
--- 3. The order of an index belongs to a C library: see lock_name.
--- 4. Row security that a tool has switched on hides all rows from the caller.
+-- YugabyteDB raises CACHE 1 of the sequence to 100. The order of an index belongs to a C library:
+-- see lock_name. Logical replication writes rows without the checks of the protocol. The tables of
+-- pglogical and Spock are read only if a superuser owns them, because a stranger's table may run
+-- code when it is read.
 CREATE FUNCTION unsafe_server() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -393,10 +381,10 @@ COMMENT ON FUNCTION pglock_schema_version() IS 'pglock: the number of the last m
 CREATE FUNCTION pglock_oldest_client() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 COMMENT ON FUNCTION pglock_oldest_client() IS 'pglock: the migration that a program must know at least';
 
--- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction has
--- made. Only PUBLIC keeps what the server itself grants it. Other rights are the decision of the
--- grant functions, and each migration calls this before it grants anything. The tables of the
--- migrations themselves were made before: a role with more than SELECT could block or redirect them.
+-- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction
+-- has made. Only PUBLIC keeps what the server itself grants it. Other rights are the decision of
+-- the grant functions. The tables of the migrations themselves were made before: a role with more
+-- than SELECT could block or redirect them.
 CREATE FUNCTION revoke_defaults(here regnamespace) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -423,9 +411,9 @@ BEGIN
 END
 $$;
 
--- Puts the schema into the new functions: their statements name it as "<here>", their string literals as
--- '<here>', and the settings that they use as <schema>. Then it revokes the default privileges of others.
--- Grants to PUBLIC come after it.
+-- Puts the schema into the new functions: their statements name it as "<here>", their string
+-- literals as '<here>', and the settings that they use as <schema>. Then it revokes default
+-- privileges, so grants to PUBLIC come after it.
 CREATE FUNCTION pin_functions(here text DEFAULT pg_catalog.quote_ident(pg_catalog.current_schema())) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -25,11 +25,10 @@ LANGUAGE sql STABLE AS $$
 SELECT w.* FROM "<here>".lock_waiters AS w WHERE w.name = lock AND w.state = 'queued' AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
 $$;
 
--- Reports whether the head of the queue could have been granted for one and a half seconds: since there is room for
--- it, as the row of the name says, and since the last one before it died. While it finds the row locked, its ticket
--- is kept, because a guarded transaction may outlive the release by any time. So is a ticket for several names while its
--- client refreshes it, because a name may be free while its caller waits for another one. The caller has checked that
--- there is room for it now. The server inlines it.
+-- Reports whether the head of the queue could have been granted for one and a half seconds: since
+-- there is room for it, as the row of the name says, and since the last one before it died. A
+-- ticket that is kept (keep_until) is not silent. The caller has checked that there is room for it
+-- now. The server inlines it.
 CREATE FUNCTION head_is_silent(gate distributed_locks, died timestamptz, keep_until timestamptz) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
 SELECT keep_until <= pg_catalog.clock_timestamp()
@@ -37,16 +36,17 @@ SELECT keep_until <= pg_catalog.clock_timestamp()
        <= pg_catalog.clock_timestamp() - interval '1500 ms'
 $$;
 
--- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
--- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
--- Clients that watch the lock are notified too, before the others. The payload is the name, or what
--- follows the slash of the client. The next one in the queue learns on a channel of its own that it should
--- look when those that were notified may be dead; not while these have waited for less than a second, since
--- a new waiter looks by itself, nor does a caller for several names, which looks often.
+-- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first
+-- served; the head alone if the name has one holder, and therefore no room. Returns whether a
+-- waiter was notified. Clients that watch the lock are notified too. The payload is the name, or
+-- what follows the slash of the client. The next one in the queue learns on its channel "_next"
+-- that it should look when those that were notified may be dead; not while these have waited for
+-- less than a second, since a new waiter looks by itself, nor does a caller for several names,
+-- which looks often.
 --
--- Each statement of a function has a snapshot of its own, so this one sees the tickets that were drawn
--- while the release waited for its turn. Without a waiter it sends no notification, because NOTIFY
--- holds a lock of the whole cluster until the commit is done.
+-- Each statement of a function has a snapshot of its own, so this one sees the tickets that were
+-- drawn while the release waited for its turn. Without a waiter it sends no notification, because
+-- NOTIFY holds a lock of the whole cluster until the commit is done.
 CREATE FUNCTION wake_next(lock_name text, used_up bigint, room integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

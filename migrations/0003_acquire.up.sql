@@ -2,48 +2,57 @@
 --
 -- Run it like the first file.
 --
--- A semaphore has n permits. A readers-writer lock has 2^30, of which a reader takes one and a
--- writer takes all. The row of the name in distributed_locks is the gate:
---   in_use       the sum of the weights in lock_permits
---   holder       of an exclusive grant, one of all permits. Its statements are those of any lock
---   request      of the last grant that was exclusive or was released
---
--- A grant moves between the gate and lock_permits, with its token, when a writer becomes a reader
--- and when a semaphore is resized. A statement that ends or renews a grant looks at both.
+-- The row of a name in distributed_locks is the gate of its permits, of which a readers-writer lock
+-- has 2^30: see docs/reference/protocol.md. in_use is the sum of the weights in lock_permits, and
+-- request is that of the last grant that was exclusive or was released. A grant moves between the
+-- gate and lock_permits, so a statement that ends or renews a grant looks at both.
 --
 -- Why it is safe:
 -- * One at a time. Acquire and release lock the gate first. Each statement of a function has a
 --   snapshot of its own, so the statements after the lock see what the previous holder of the gate
 --   has committed. One statement could not do both: it would go on with the snapshot of its start.
--- * Losing is free. An acquire that can't succeed finds that out before it locks the gate.
--- * The gate is locked until the commit only, for which an acquire waits for a quarter of a second at
---   most (lock_timeout). The exception is a guard of an exclusive grant, which may last, because it is
---   somebody's transaction. So a statement waits FOR NO KEY UPDATE, which a guard does not delay. It
---   takes FOR UPDATE, with which it meets the guard, only with SKIP LOCKED.
+-- * All or nothing. All rows are locked before they are judged, and changed in one transaction.
+-- * Losing is free. An acquire that can't succeed finds that out before it locks anything.
+-- * One row of a new name. The primary key decides; a stalled insert meets the row of the grant
+--   that overtook it, and judges that. A name that was pruned meanwhile is tried again.
+-- * No waiting. A lock with one holder whose row is locked is busy. A gate with permits is locked
+--   until a commit only, for which an acquire waits for a quarter of a second at most
+--   (lock_timeout), as for another insert of a new name. The exception is a guard of an exclusive
+--   grant, which may last. So a statement waits FOR NO KEY UPDATE, which a guard does not delay,
+--   and takes FOR UPDATE, with which it meets the guard, only with SKIP LOCKED. There is no
+--   advisory lock, since any role could hold one.
 -- * A permit that a guarded transaction uses counts until that transaction ends, whether it has
 --   expired or was released: its row is locked, and SKIP LOCKED leaves it alone.
--- * No deadlock. The gate is locked before permits, but for release_permit.sql, which says why it may, and
---   for an acquire that looks whether an expired permit can be freed. Only the end of that grant, which comes
---   late, holds the gate and waits for the permit, until one of both gives up. A statement locks one gate.
--- * Token order. A token is drawn while the gate is locked.
--- * Repeating an acquire is safe: a request has one permit of a name at most (the unique index).
+-- * No deadlock. Rows are locked and inserted in the order of names, and the gate before permits,
+--   but for release_permit.sql, which says why it may, and for an acquire that looks whether an
+--   expired permit can be freed. Only the end of that grant, which comes late, holds the gate and
+--   waits for the permit, until one of both gives up.
+-- * Token order. The token is drawn while all rows are locked, and is above that of each.
+-- * Repeating it is safe. A request whose grant is live gets that grant again, and has one permit
+--   of a name at most (the unique index). After that grant has ended, a delayed attempt can't win
+--   it back, not even while a minimum hold keeps the released row from expiring, because without a
+--   holder there is no grant to recognize.
+-- * A recognized grant is durable. With a synchronous standby, the commit of the first attempt may
+--   have been cut off in its wait, so the grant may be on this server alone. The row changes again,
+--   and the commit of that change follows the first one in the log. While the first attempt still
+--   waits for the standby, its row is locked, which looks busy.
 
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
 -- Makes the transaction wait for its commit, because a grant must survive a crash whatever
--- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. The other
--- values, such as local, survive a crash of this server, and stay the operator's choice. It returns
--- true, so that statements call it as a condition, and is inlined there, so everything is qualified.
+-- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. The
+-- other values, such as local, survive a crash of this server, and stay the operator's choice.
+-- Statements call it as a condition and inline it, so everything is qualified.
 CREATE FUNCTION commit_durably() RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
     SELECT (pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off' OR pg_catalog.set_config('synchronous_commit', 'on', true) OPERATOR(pg_catalog.=) 'on')
        AND (pg_catalog.current_setting('client_min_messages') OPERATOR(pg_catalog.<>) 'error' OR pg_catalog.set_config('client_min_messages', 'warning', true) OPERATOR(pg_catalog.=) 'warning')
 $$;
 
--- Is false, and looks dear to the planner. A statement for one name that has it beside another condition
--- finds its row by the index, however small the table is. To judge a hundred rows instead took two fifths
--- of the server's time for a pair of acquire and release. Functions with many statements have a setting for
--- that, and one that keeps the server from compiling what then looks dear.
+-- Is false, and looks dear to the planner, so a statement for one name that has it beside another
+-- condition finds its row by the index, however small the table is. To judge a hundred rows instead
+-- took two fifths of the server's time for a pair of acquire and release. Functions with many
+-- statements have settings for that.
 CREATE FUNCTION by_index() RETURNS boolean LANGUAGE plpgsql STABLE COST 1000 AS 'BEGIN RETURN false; END';
 
 -- Deletes expired permits that no guarded transaction uses, and takes their weights off in_use, but no
@@ -79,9 +88,7 @@ BEGIN
 END
 $$;
 
--- Inserts missing names, free and without a token, in the order of names, and returns whether it has
--- inserted one. It waits for another insert of the same name for a quarter of a second at most, and then
--- fails (lock_not_available).
+-- Inserts missing names, free and without a token, and returns whether it has inserted one.
 CREATE FUNCTION create_free(lock_names text[], permits integer[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -152,12 +159,13 @@ CREATE TYPE verdict AS (
     opened   text[] -- names at which others may have room after the grant
 );
 
--- Judges whether a request may be granted "wanted" permits of a name, 1 of a lock with one holder. The place that
--- decides it for all kinds: the other statements grant a part of what this grants, and TestFastPaths compares them.
--- Returns null without a row of the name. It locks and changes nothing.
+-- Judges whether a request may be granted "wanted" permits of a name, 1 of a lock with one holder.
+-- The other statements grant a part of what this grants, and TestFastPaths compares them. Returns
+-- null without a row of the name.
 --
--- A waiter is granted what it wants if there is room for it and for all who wait before it, whichever of
--- them comes first. If the head is silent, nothing is kept for it and for the others before this one.
+-- A waiter is granted what it wants if there is room for it and for all who wait before it,
+-- whichever of them comes first. If the head is silent, nothing is kept for it and for the others
+-- before this one.
 CREATE FUNCTION judge_slot(lock text, wanted integer, request_id uuid, my_ticket bigint) RETURNS slot
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -393,23 +401,6 @@ $$;
 --
 -- The steps: judge_slots judges the names, and most losers end here. Then lock_gates locks the rows, the names are
 -- judged again, and grant_slots grants. If only expired permits are in the way, they are freed, and a third judgement follows.
---
--- Why it is safe, besides what is said above of permits:
--- * All or nothing. All rows are locked before they are judged, and changed in one transaction.
--- * No deadlock. Rows are locked and inserted in the order of names. One that is guarded, or has one
---   holder and is locked, is busy.
--- * Token order. The token is drawn while all rows are locked, and is above that of each.
--- * One row of a new name. The primary key decides; a stalled insert meets the row of the grant that
---   overtook it, and judges that. A name that was pruned meanwhile is tried again.
--- * No waiting. A lock with one holder whose row is locked is busy. A new name waits for another insert of
---   it for a quarter of a second at most. There is no advisory lock, since any role could hold one.
--- * Repeating it is safe. A request whose grant is live gets that grant again. After that grant has ended, a
---   delayed attempt can't win it back, not even while a minimum hold keeps the released row from expiring,
---   because without a holder there is no grant to recognize.
--- * A recognized grant is durable. With a synchronous standby, the commit of the first attempt may have been
---   cut off in its wait, so the grant may be on this server alone. The row changes again, and the commit of
---   that change follows the first one in the log. While the first attempt still waits for the standby, its
---   row is locked, which looks busy.
 CREATE FUNCTION acquire_slots(
     lock_names text[], permits integer[], weights integer[], request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint, notify boolean,
     OUT outcome text, OUT name text, OUT token bigint, OUT holder text, OUT remaining bigint, OUT ahead integer, OUT invalid boolean)

@@ -1,13 +1,11 @@
--- Changes of a grant: it is renewed, released, revoked, upgraded, or keeps a part of its permits. Also the
--- change of a semaphore's number of permits.
---
--- Run it like the first file. The third one says why permits are safe.
+-- Changes of a grant: it is released, revoked, upgraded, or keeps a part of its permits. Also the
+-- change of a semaphore's number of permits. Run it like the first file. The third one says why
+-- permits are safe.
 
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
--- The view of holders. A role needs no right on the tables to read it, only SELECT on the view and USAGE
--- on the schema. security_barrier keeps a cheap function of the reader
--- from seeing the rows that the view leaves out.
+-- The holders. security_barrier keeps a cheap function of the reader from seeing the rows that the
+-- view leaves out.
 CREATE VIEW locks_held WITH (security_barrier) AS
 SELECT l.name::text AS name, left(l.holder, 512) AS holder, l.token::bigint, l.acquired_at::timestamptz AS since,
        l.expires_at - clock_timestamp() AS remaining, CASE WHEN octet_length(l.labels::text) < 65536 THEN l.labels ELSE '{}' END AS labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
@@ -25,10 +23,11 @@ COMMENT ON COLUMN locks_held.remaining IS 'until the grant expires unless renewe
 COMMENT ON COLUMN locks_held.exclusive IS 'false for a reader, and for a holder of some of the permits of a semaphore';
 COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the holder has; null for other locks';
 
--- Frees expired permits, notifies the waiters for whom there is room now if "notify", and returns whether it has
--- notified one. A permit that a guarded transaction still uses counts as room, because its end notifies nobody: the
--- waiter that finds it in use looks often. The caller has given back "freed" permits, and has locked and changed the gate as if the head needed
--- one permit. A head that needs more has its time to come from now on, if this release has made the room for it.
+-- Frees expired permits, notifies the waiters for whom there is room now if "notify", and returns
+-- whether it has notified one. A permit that a guarded transaction still uses counts as room,
+-- because its end notifies nobody: the waiter that finds it in use looks often. The caller has
+-- released "freed" permits, and changed the gate as if the head needed one permit. A head that
+-- needs more has its time to come from now on, if this release has made the room for it.
 CREATE FUNCTION wake_for_room(lock text, used_up bigint, freed integer, room integer, notify boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -70,10 +69,9 @@ BEGIN
 END
 $$;
 
--- Ends a grant of a lock of any kind, "how" is released or revoked. Notifies the waiters for whom there is
--- room if "notify" is true. Returns no row if the grant is not current, or was released before: see
--- release.sql and revoke_grant.sql. "why" is the reason of a revocation. It waits for the row lock of
--- another transaction for a short time only.
+-- Ends a grant of a lock of any kind, "how" is released or revoked, for the reason "why". Notifies
+-- the waiters for whom there is room if "notify". Returns no row if the grant is not current, or
+-- was released before: see release.sql and revoke_grant.sql.
 CREATE FUNCTION release_permits(lock text, grant_token bigint, notify boolean, how text DEFAULT 'released', why text DEFAULT NULL) RETURNS SETOF boolean
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see by_index()
 #variable_conflict use_column
@@ -163,12 +161,12 @@ END
 $$;
 
 -- Gives a part of a grant's permits back, so that it keeps "keep" of them, with the same token, and
--- notifies the waiters for whom there is room, if "notify". A writer that keeps one is a reader. There is
--- no time without a grant. A guarded transaction of an exclusive grant keeps all others out until it ends:
--- it has locked the gate. One of another grant is waited for.
+-- notifies the waiters for whom there is room, if "notify". There is no time without a grant. A
+-- guarded transaction of an exclusive grant keeps all others out until it ends: it has locked the
+-- gate. One of another grant is waited for.
 --
--- Returns one row if the grant is held: whether a waiter was notified. No row: it is not current.
--- Repeating it is safe, and it never adds permits.
+-- Returns one row if the grant is held: whether a waiter was notified. Repeating it is safe, and it
+-- never adds permits.
 CREATE FUNCTION keep_permits(lock text, grant_token bigint, keep integer, notify boolean) RETURNS SETOF boolean
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column

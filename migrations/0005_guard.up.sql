@@ -1,20 +1,8 @@
 -- Fencing: functions that check and bind a grant, high-water marks, rights, protected tables.
 --
 -- Run it like the first file. Functions that run with their owner's rights see pg_catalog only: no
--- operator, function or table of another schema can take part in them.
---
--- SQLSTATEs of our own, class PG, which neither PostgreSQL nor the SQL standard uses:
---   PGL01  stale: the grant is not the current one, or a newer one has written
---   PGL02  unfenced: a write to a strictly protected table without a bound grant
---   PGL03  other lock: no grant is bound of the lock that the row belongs to
---   PGL04  no such table, or nothing that can be protected
---   PGL05  a column that does not fit
---   PGL06  protected already, with other options
---   PGL07  an option that makes no sense
---   PGL08  not a fence: a name or token that no grant can have
---   PGL09  the table of marks is full, and this resource is new
---   PGL10  a shared grant, of a semaphore or a reader, can't be bound
--- The DETAIL of PGL01 and PGL03 is JSON, for programs.
+-- operator, function or table of another schema can take part in them. docs/reference/sql.md lists
+-- the SQLSTATEs of class PG, which neither PostgreSQL nor the SQL standard uses.
 --
 -- Settings that end with the transaction hold what it has bound. Their names carry this
 -- schema's name, so that a grant of another schema does not count here:
@@ -48,9 +36,9 @@ COMMENT ON TABLE fencing_secret IS 'pglock: a role that reads this can write to 
 
 -- The seal: a keyed hash of what a transaction has bound. It holds for this transaction of this
 -- backend of this server process only, so a copy is invalid anywhere else, also in a copy of the
--- database. SHA-384 shows two thirds of its state, so a known seal can't be extended, and one call
--- is enough. Only functions with their owner's rights know the key. They inline this function and
--- the next one, so everything in these is qualified.
+-- database. SHA-384 shows two thirds of its state, so a known seal can't be extended. Only
+-- functions with their owner's rights know the key. They inline this function and the next one, so
+-- everything in these is qualified.
 CREATE FUNCTION fencing_seal(key bytea, bound text) RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT pg_catalog.encode(pg_catalog.sha384(key OPERATOR(pg_catalog.||) pg_catalog.convert_to(
@@ -108,14 +96,12 @@ $$;
 
 -- Locks the grant until the end of the transaction, if it is current.
 --
--- FOR KEY SHARE: a takeover locks the row FOR UPDATE, so it waits for the end of this
--- transaction. A renewal does not, and does not wait. The clock is read after the row is locked,
--- because the lease may expire during a wait for the row. A released lock has no holder, even if it
--- is not free yet.
+-- FOR KEY SHARE: a takeover locks the row FOR UPDATE, so it waits for the end of this transaction,
+-- and a renewal does not. The clock is read after the row is locked, because the lease may expire
+-- during a wait for the row.
 --
 -- A holder that is paused inside its transaction would block all others until it resumes. So the
--- server ends this transaction when it has been idle for the rest of the lease. A shorter limit of
--- the caller stays in force.
+-- server ends this transaction when it has been idle for the rest of the lease.
 --
 -- SECURITY DEFINER: writers need no right on the lock table, not even to lock its rows.
 CREATE FUNCTION check_fence(lock_name text, grant_token bigint,
@@ -171,9 +157,9 @@ END
 $$;
 COMMENT ON FUNCTION guard(text, bigint) IS 'pglock: hold a grant until the end of the transaction, or fail with PGL01';
 
--- Like guard, and lets the transaction write to protected tables as that grant. Most transactions of
--- a holder begin with it, so it repeats the check of check_fence and has no search_path of its own,
--- which would cost a tenth of its time. Instead everything in it is qualified.
+-- Like guard, and lets the transaction write to protected tables as that grant. Most transactions
+-- of a holder begin with it, so it repeats the check of check_fence, and qualifies everything
+-- instead of setting search_path, which would cost a tenth of its time.
 CREATE FUNCTION bind(lock_name text, grant_token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
@@ -301,9 +287,9 @@ COMMENT ON VIEW schedules IS 'pglock: the jobs of package schedule that have run
 COMMENT ON COLUMN schedules.next_tick IS 'the tick after the last one that began, as its runner said, RFC 3339; null if unknown';
 COMMENT ON COLUMN schedules.running IS 'the tick that is being run, RFC 3339; null if none is';
 
--- Grants a role rights on the objects of these names that exist. It finds them in the catalog, and
--- nothing here depends on the caller's search_path. So a function that a stranger has left in that
--- path, or in this schema, runs with nobody else's rights.
+-- Grants a role rights on the objects of these names that exist. It finds them in the catalog, so a
+-- function that a stranger has left in the caller's search_path, or in this schema, runs with
+-- nobody else's rights.
 CREATE FUNCTION grant_on(role_name text, rights text, kind text, names text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -330,7 +316,6 @@ BEGIN
 END
 $$;
 
--- Grants a role what it needs to check fences and to write as a holder.
 CREATE FUNCTION grant_writer(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -339,9 +324,9 @@ END
 $$;
 COMMENT ON FUNCTION grant_writer(text) IS 'pglock: give a role what it needs to write as a holder';
 
--- Grants a role what it needs to acquire locks, to write as a holder, and to use idempotency keys. A
--- service that migrates when it starts reads pglock_migrations, to see that there is nothing to do.
--- PUBLIC usually has EXECUTE on most of these functions. Some administrators revoke it.
+-- Grants a role what it needs to acquire locks, to write as a holder, and to use idempotency keys.
+-- A service that migrates when it starts reads pglock_migrations. Some administrators revoke
+-- EXECUTE from PUBLIC.
 CREATE FUNCTION grant_user(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -360,8 +345,7 @@ END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
 
--- Grants a role what it needs to see locks, their waiters, idempotency keys without their results, and
--- schedules: nothing that delays or changes a grant.
+-- Nothing of this delays or changes a grant.
 CREATE FUNCTION grant_reader(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -373,7 +357,6 @@ END
 $$;
 COMMENT ON FUNCTION grant_reader(text) IS 'pglock: give a role what it needs to see locks';
 
--- Takes away from a role all rights in this schema that this role has granted.
 CREATE FUNCTION revoke_role(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -385,8 +368,6 @@ END
 $$;
 COMMENT ON FUNCTION revoke_role(text) IS 'pglock: take away from a role what the grant functions gave it';
 
--- A role with USAGE on the schema can't hold rows of locks, raise marks or make seals, and no
--- table of its own blocks migrating down.
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
     fencing_seal(bytea, text), unsealed(text) FROM PUBLIC;
 REVOKE USAGE ON TYPE fencing_high_water, fencing_secret FROM PUBLIC;

@@ -14,12 +14,12 @@
 --   zz_pglock_fence_changed    after each row of a permissive table whose token changes
 --
 -- Only the triggers after the statement, and those of TRUNCATE, are trusted. The statement's own
--- expressions, and triggers of others, run between the rows: they may change settings and rows.
--- They can't change the transition tables, where the server keeps the replaced and the written rows.
--- When the triggers after the statement run, no expression of the statement runs any more.
+-- expressions, and triggers of others, run between the rows: they may change settings and rows, but
+-- not the transition tables, and none of them runs any more when the triggers after the statement
+-- do.
 --
--- These triggers compare the rows with what bind() has sealed. Each statement locks the grant's
--- row again, FOR KEY SHARE, and checks its token. So the fence holds even if a rollback to a savepoint
+-- These triggers compare the rows with what bind() has sealed. Each statement locks the grant's row
+-- again, FOR KEY SHARE, and checks its token. So the fence holds even if a rollback to a savepoint
 -- has released the row that bind() locked, and the sealed settings were restored by hand.
 --
 -- These functions run with their owner's rights. Nothing in them may run code of the writer or of
@@ -69,9 +69,9 @@ BEGIN
 END
 $$;
 
--- Returns the grants that this transaction has bound, or NULL. "lock" is the lock that was bound last,
--- "grants" has the token of each. It fails if bind() has not set the settings. This function and the
--- next one are called by others, with their rights and search_path.
+-- Returns the grants that this transaction has bound (see pglock.grants_<schema>), or NULL. It
+-- fails if bind() has not set the settings. This function and the next one are called by others,
+-- with their rights and search_path.
 CREATE FUNCTION bound_grants() RETURNS jsonb
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -405,8 +405,7 @@ END
 $$;
 
 -- Only triggers call the functions whose names begin with fence_. A role with USAGE on the schema
--- can't attach them to a table of its own, which would block migrating down. The other two are called
--- by these functions.
+-- can't attach them to a table of its own, which would block migrating down.
 REVOKE EXECUTE ON FUNCTION fence_rows(), fence_stamp(), fence_attached(), fence_moved(), fence_changed(), fence_truncate(), fence_truncate_rows(),
     bound_grants(), judge_rows(jsonb, text, bigint, bigint, bigint, text, text, text) FROM PUBLIC;
 

@@ -325,8 +325,7 @@ END
 $$;
 COMMENT ON FUNCTION unprotect(regclass) IS 'pglock: restore a table to what it was before protect';
 
--- Grants a role what it needs to protect its own tables. It needs no right on the locks.
--- PUBLIC usually has EXECUTE on the functions without "fence_". Some administrators revoke it.
+-- It needs no right on the locks. PUBLIC usually has EXECUTE on the functions without "fence_".
 CREATE FUNCTION grant_owner(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -93,10 +93,10 @@ END
 $$;
 COMMENT ON FUNCTION acquire(text, text, interval, jsonb, uuid, bigint, integer, integer) IS 'pglock: one attempt to acquire a lock';
 
--- Extends a grant to "ttl" from now, or leaves it if it lasts longer: renew.sql, which says why it is safe, for one
--- grant. It returns no row if the grant is not current any more: the caller has lost the lock. release_request is the
--- reason if it is asked to release it. A row that another transaction changes at the moment is skipped, so that nobody
--- waits: then the function fails with 55P03.
+-- Extends a grant to "ttl" from now, or leaves it if it lasts longer: renew.sql, which says why it
+-- is safe, for one grant. Without a row the caller has lost the lock. A grant that another
+-- transaction changes at the moment is skipped, so that nobody waits, and the function fails with
+-- 55P03.
 CREATE FUNCTION renew(lock_name text, grant_token bigint, ttl interval DEFAULT interval '30 s')
 RETURNS TABLE (remaining interval, release_request text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -127,7 +127,6 @@ END
 $$;
 COMMENT ON FUNCTION renew(text, bigint, interval) IS 'pglock: extend a grant; no row: it is lost';
 
--- Releases a grant, and notifies those that wait. It returns false if the grant had ended before.
 CREATE FUNCTION release(lock_name text, grant_token bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -137,10 +136,9 @@ END
 $$;
 COMMENT ON FUNCTION release(text, bigint) IS 'pglock: release a grant; false: it had ended';
 
--- Gets the caller a ticket in the queue for a name, or refreshes the one that it has. "client" is the channel that
--- a release notifies when the caller's turn has come, with the name as the payload, and must differ between callers.
--- A caller that polls needs no LISTEN: it calls this, and acquire with the ticket, once a second or more often, because
--- the queue skips a head that does not come for 1.5 s.
+-- Gets the caller a ticket in the queue for a name, or refreshes the one that it has. "client" is
+-- the channel that a release notifies when the caller's turn has come, with the name as the
+-- payload, and must differ between callers.
 CREATE FUNCTION wait_ticket(lock_name text, client text, holder text, weight integer DEFAULT 1, OUT ticket bigint, OUT ahead bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -166,7 +164,6 @@ END
 $$;
 COMMENT ON FUNCTION wait_ticket(text, text, text, integer) IS 'pglock: a ticket in the queue for a name, or a refresh of it';
 
--- Leaves the queue for a name, and notifies the next one if the lock is free.
 CREATE FUNCTION leave(lock_name text, client text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -175,8 +172,8 @@ END
 $$;
 COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
 
--- Makes the ends of a name's grants notify a channel, with the name as the payload, for that time from now. Call
--- it again before that is over.
+-- Makes the ends of a name's grants notify a channel, with the name as the payload, for that time
+-- from now.
 CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,18 +1,17 @@
--- Deadlocks: calls that wait for a lock while their context holds others are in a table, and the one that closes a
--- cycle fails. A call that holds nothing is not in the table, and costs nothing.
+-- Deadlocks, as docs/reference/protocol.md describes them: calls that wait for a lock while their
+-- context holds others are in a table, and the one that closes a cycle fails. Run it like the first
+-- file.
 --
--- Run it like the first file. A call can wait for ever only if what it waits for needs a call that waits for ever
--- too. find_deadlock starts with all waits that matter, and takes away those that would be granted if everybody
--- outside of the rest released what they hold: what remains is a deadlock, or waits behind one (the reduction of
--- a resource graph, after R. C. Holt, "Some deadlock properties of computer systems", 1972). Permits need
--- that: a semaphore has other holders, so that one cycle is not a deadlock yet.
+-- The search is the reduction of a resource graph, after R. C. Holt, "Some deadlock properties of
+-- computer systems", 1972. Permits need that: a semaphore has other holders, so that one cycle is
+-- not a deadlock yet.
 
 -- Until pin_functions, the functions name a schema that does not exist.
 SELECT set_config('check_function_bodies', 'off', true);
 
--- One row a call that waits under a lease. The row 0 is the gate: a call that begins to wait locks it, so that of
--- two calls that close a cycle together, the second one sees the first. The table is unlogged: calls write
--- their rows again.
+-- The row 0 is the gate: a call that begins to wait locks it, so that of two calls that close a
+-- cycle together, the second one sees the first. The table is unlogged: calls write their rows
+-- again.
 CREATE UNLOGGED TABLE nested_waits (
     number     bigint      PRIMARY KEY, -- the youngest has the largest
     names      text[]      NOT NULL, -- that it waits for, together
@@ -197,8 +196,6 @@ BEGIN
 END
 $$;
 
--- Returns the cycle of waits that a wait is in, in words, if it is the youngest of them, and null if
--- there is none.
 CREATE FUNCTION find_deadlock(wait bigint) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -260,7 +257,6 @@ END
 $$;
 COMMENT ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, bigint, text[]) IS 'pglock: say that a call waits while it holds locks, and look for a deadlock';
 
--- Says that the call does not wait any more.
 CREATE FUNCTION end_nested_wait(request uuid) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM "<here>".nested_waits AS n WHERE n.request = $1 AND set_config('synchronous_commit', 'off', true) = 'off'

@@ -1,13 +1,11 @@
 -- Lists the sessions that hold the advisory locks of this database or wait for them.
 --
--- Returns a row for each session and lock: the columns of pg_locks that make up the key, whether
--- the lock is shared, whether it is granted, the process, the prepared transaction, and the
--- session's description; how long the session, its transaction (0: none) and its wait (0: not
--- waiting, or a server before version 14) have lasted, in microseconds; and the processes that
--- block it. A prepared transaction has process 0. The waiters for a lock follow its holders, in
--- the order of the server's queue.
---
--- Roles without pg_read_all_stats see only the process of other roles' sessions.
+-- Returns a row for each session and lock: the key, whether the lock is shared and granted, the
+-- process (0: a prepared transaction), the prepared transaction, and the session's description; how
+-- long the session, its transaction (0: none) and its wait (0: not waiting, or a server before
+-- version 14) have lasted, in microseconds; and the processes that block it. Waiters follow the
+-- holders, in the order of the server's queue. Roles without pg_read_all_stats see only the process
+-- of other roles' sessions.
 SELECT l.classid::bigint, l.objid::bigint, l.mode = 'ShareLock', l.granted, coalesce(l.pid, 0),
        coalesce(p.gid, ''), coalesce(a.application_name, ''), coalesce(a.usename::text, p.owner::text, ''), coalesce(host(a.client_addr), ''),
        coalesce((date_part('epoch', clock_timestamp() - a.backend_start) * 1000000::float8)::bigint, 0),

@@ -5,7 +5,7 @@
 --   $3  the request, $4 labels, $6 the ticket, as in acquire_fast.sql
 --
 -- Returns one row if the grants are ours: token and remaining microseconds. Without a row,
--- acquire_slots handles all other cases, and the end of this statement unlocks what it has locked.
+-- acquire_slots handles all other cases.
 --
 -- acquire_fast.sql says why it is safe, and:
 -- * All or nothing. The UPDATE finds the rows by their names, not by their versions: since all of them are

@@ -17,15 +17,9 @@
 -- * No waiting. SKIP LOCKED: a row that a guarded transaction holds is busy.
 -- * Losing is free. On a held lock nothing is locked and nothing written.
 -- * Repeating it is safe. A request that won does not win again: see acquire_slots.
--- * Queue order. While a smaller valid ticket waits, the lock is not for us. acquire_slots
---   decides whether that ticket is skipped.
+-- * Queue order. While a smaller valid ticket waits, acquire_slots decides whether it is skipped.
 -- * One path to the row. The UPDATE finds the row version that the sub-select has locked. If that
 --   version is newer than this statement, the UPDATE does not see it, and there is no row.
--- * The clock is the server's, read after the row is locked. now() would be the start of the
---   transaction.
--- * A grant must survive a crash: commit_durably().
---
--- by_index() keeps the plan from reading all rows of a small table.
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
     ticket = CASE WHEN $6::bigint < 9223372036854775807 THEN greatest(l.ticket, $6::bigint) ELSE l.ticket END,

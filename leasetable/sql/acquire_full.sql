@@ -1,14 +1,9 @@
--- Grants each of the distinct names $1 to its holder $2 for $5 microseconds, if it is free: acquire_slots
--- for locks with one holder, each by itself.
+-- Calls acquire_slots for locks with one holder, each by itself: names $1, holders $2, requests $3,
+-- labels $4, microseconds $5 and tickets $6, as in acquire_fast_batch.sql.
 --
---   $3  requests: the same for all attempts of one acquire
---   $4  labels, jsonb
---   $6  tickets; the largest bigint without a ticket, 0 to ignore the queue
---
--- For holders, labels, durations and tickets, an array of one element stands for equal values.
---
--- Returns the name, and what acquire_slots does. All statements lock and insert rows in the order of names. A busy row does not delay the others, but a new name waits a quarter of a second for
--- another insert of it, after which the whole statement fails (lock_not_available).
+-- Returns the name, and what acquire_slots does. Names are locked and inserted in their order. A
+-- busy row does not delay the others, but the wait for another insert of a new name can fail the
+-- whole statement (lock_not_available).
 SELECT g.name, g.outcome, g.token, g.holder, g.remaining, g.ahead, g.invalid
 FROM (SELECT a.name, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request::uuid AS request,
              coalesce(a.labels, ($4::text[])[1])::jsonb AS labels,

@@ -6,11 +6,11 @@
 -- Returns one row if the grant is ours: token and remaining microseconds. Without a row,
 -- acquire_slots handles all other cases, and says why.
 --
--- It is safe for the reasons that acquire_fast.sql and the functions of permits give, and because the
+-- It is safe for the reasons that acquire_fast.sql and 0003_acquire.up.sql give, and because the
 -- gate changes first. Every statement that adds, ends or frees a permit changes the gate too. So if
 -- this statement's snapshot is too old to see the permits as they are, the UPDATE does not see the
--- version of the gate that "free" has locked, and nothing is granted. The grant has the first token that
--- is drawn, and the gate the second one: see lock_permits.
+-- version of the gate that "free" has locked, and nothing is granted. Of the two tokens see
+-- lock_permits.
 WITH free AS MATERIALIZED (
     SELECT f.ctid, f.token
     FROM pglock.distributed_locks AS f

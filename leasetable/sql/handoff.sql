@@ -2,9 +2,8 @@
 -- request $3, holder $4, labels $5, for $6 microseconds. $7 is the client.
 --
 -- Returns one row on success: the new token and the remaining microseconds. No row: other clients
--- wait, a guarded transaction still uses the grant, or the grant is not current. Then it must be
--- released.
--- A name with permits has no hand-off.
+-- wait, a guarded transaction still uses the grant, it is not current, or the name has permits.
+-- Then it must be released.
 --
 -- Why it is safe: as acquire_fast.sql, except that the row is ours by the grant $2, which its
 -- holder gives up. It may have expired: as long as the row has its token, nobody else was granted the

@@ -2,12 +2,12 @@
 -- replaces an earlier one of this client. Its caller waits as the holder $5, for $6 microseconds so far. If as
 -- many as $7 and the name's permits wait before it, it is put into the overflow list instead.
 --
--- Returns the ticket, whether it is in the overflow list, the number of other waiters, whether the lock is free, and otherwise the remaining
--- microseconds of its grant. A concurrent release may not see the ticket, and this statement may not see the
--- release. So a head tries again afterwards.
+-- Returns the ticket, whether it is in the overflow list, the number of other waiters, whether the
+-- lock is free, and otherwise the remaining microseconds of its grant. A concurrent release may not
+-- see the ticket, and this statement may not see the release. So a head tries again afterwards.
 --
--- It does not wait for its commit: a crash empties the queue anyway. It is a statement, because a function
--- of the same steps takes twice as long, and that of several names half as long again.
+-- It does not wait for its commit: a crash empties the queue anyway. A function of the same steps
+-- takes twice as long.
 WITH seen AS MATERIALIZED (
     SELECT pglock.next_ticket() AS ticket, l.expires_at, q.queue, q.overflow, q.queue + q.overflow >= $7::bigint + coalesce(l.capacity, 0) AS crowded
     FROM (SELECT) AS one

@@ -7,11 +7,9 @@
 -- a waiter was notified. The rows are written in the order of names, like those of refresh_tickets.sql.
 -- Otherwise it is like join.sql.
 --
--- Of all callers that wait, the one with the smallest ticket is the head of each of its queues. Nothing is
--- held while waiting, so each of its names gets free, and nobody else is granted what is kept for it:
--- there is neither deadlock nor starvation. The price is that a name may be free while its head waits for
--- another one. A caller whose ticket was skipped at one name was perhaps the head at another one, which is
--- free. If $8, the next waiter there learns of it, after all rows are written.
+-- docs/reference/protocol.md says why there is neither deadlock nor starvation. A caller whose
+-- ticket was skipped at one name was perhaps the head at another one, which is free. If $8, the
+-- next waiter there learns of it, after all rows are written.
 WITH seen AS MATERIALIZED (
     SELECT a.name, a.weight, (SELECT pglock.next_ticket()) AS drawn, l.ticket, l.expires_at, l.capacity - l.in_use AS room,
            (SELECT count(*) FROM pglock.queue(a.name, coalesce(l.ticket, 0)) AS w WHERE w.client <> $3::text) AS ahead

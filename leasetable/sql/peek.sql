@@ -3,10 +3,10 @@
 -- one element stands for equal tickets.
 --
 -- Returns name, token, holder, remaining microseconds of the grant, the number of waiters with a
--- smaller ticket, and whether the ticket is invalid: the same as acquire_slots for a busy lock,
--- at a fraction of its cost. It returns no row for a lock that could be granted or has permits, nor where the
--- time of the head may be over, which acquire_slots decides. The kind is within a CASE, because the planner takes a
--- filter of its own for one that hardly any row passes, and then compares each row with each name.
+-- smaller ticket, and whether the ticket is invalid: the same as acquire_slots for a busy lock, at
+-- a fraction of its cost. It returns no row for a lock that could be granted or has permits, nor
+-- where the head may be silent. The kind is within a CASE, because the planner takes a filter of
+-- its own for one that hardly any row passes, and compares each row with each name.
 SELECT l.name, l.token, l.holder,
        CASE WHEN l.expires_at > clock_timestamp()
             THEN greatest((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 1) ELSE 0 END,

@@ -14,9 +14,9 @@
 --   walks the index instead of sorting the table.
 -- * FOR UPDATE conflicts with a guard that holds the last grant. A name stays if a guard holds one of
 --   its released permits: the permit counts until that transaction ends.
--- * The row of a job with a next tick stays: the view schedules tells from it that no process runs the job any more.
--- * No waiting. SKIP LOCKED: neither the row of a name nor that of a permit delays the others, which
---   would be busy meanwhile.
+-- * The row of a job with a next tick stays: the view schedules tells from it that no process runs
+--   the job any more.
+-- * No waiting: SKIP LOCKED.
 WITH step AS MATERIALIZED (
     SELECT l.ctid, l.name, l.token,
            l.expires_at <= clock_timestamp() AND NOT l.labels ? 'next'

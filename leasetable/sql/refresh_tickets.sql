@@ -6,14 +6,12 @@
 -- Each client that looks enters it if less than half of that number are in the queue, which then moves
 -- faster than those in the list look, or if nobody in the queue takes a free lock.
 --
--- Returns name, client and ticket of each one found, whether it is in the overflow list, and whether it is lost,
--- because the queue has skipped it or the name has too few permits by now; the number of waiters before it; whether there is room for it by itself with the permits that have
--- expired, or were released while a guarded transaction uses them, and otherwise the remaining microseconds of the
--- grant in the way, of several the one that ends first; and whether the head of the queue could have been granted
--- what it wants for one and a half seconds, without those permits, and is not one that is kept.
---
--- Rows are locked in the order of names, like those of the other statements about several rows:
--- they can't deadlock.
+-- Returns name, client and ticket of each one found; whether it is in the overflow list; whether it
+-- is lost, because the queue has skipped it or the name has too few permits by now; the number of
+-- waiters before it; whether there is room for it by itself, with permits that have expired or that
+-- only a guarded transaction uses, and otherwise the remaining microseconds of the grant in the way
+-- that ends first; and whether the head, if it is not kept, could have been granted what it wants
+-- for one and a half seconds, without those permits. Rows are locked in the order of names.
 WITH mine AS MATERIALIZED (
     SELECT w.name, w.client, w.ticket, w.state, w.since, w.weight, w.keep_until, a.us, a.near
     FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[]), (SELECT $5::bigint[])) AS a (client, name, us, near)

@@ -6,14 +6,11 @@
 --
 -- Returns one row if the grant was current, expired or not: whether a waiter was notified. No row:
 -- it was released before (a repeated request whose first answer was lost), or it is not current any
--- more.
---
--- The check for any waiter comes first, because the function costs more than the UPDATE.
+-- more. The check for any waiter comes first, because the function costs more than the UPDATE.
 --
 -- It does not wait for its commit: a crash that loses it costs the rest of the lease, and a pair of
 -- acquire and release gets a third faster. The next acquire waits for its own commit, which follows
--- this one in the log. It waits for a row lock of another transaction for a short time only. (The
--- settings are made in the condition, which is evaluated for the one row with that name and token.)
+-- this one in the log. The settings are made in the condition, which is evaluated for one row.
 UPDATE pglock.distributed_locks AS l
 SET holder = NULL,
     expires_at = CASE WHEN least(l.acquired_at, clock_timestamp()) + $3::bigint * interval '1 microsecond' > clock_timestamp()

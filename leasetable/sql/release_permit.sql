@@ -11,8 +11,6 @@
 -- * It locks the permit before the gate, in the wrong order, but does not wait for it. Nobody but another
 --   statement for the same grant, such as its revocation, holds the gate and waits for this permit. That
 --   statement waits longer, so this one gives up first.
--- * It does not wait for its commit: see release.sql. The settings are made in the condition, and
---   by_index() has the index used, as there.
 WITH gone AS (
     DELETE FROM pglock.lock_permits AS p
     WHERE p.ctid = (

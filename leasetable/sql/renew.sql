@@ -17,11 +17,10 @@
 -- * greatest(): a renewal never shortens a promise.
 -- * token does not change: the update is heap-only, and compatible with a guard's FOR KEY SHARE.
 -- * Rows are locked in the order of names: clients can't deadlock.
--- * A grant that moves while this statement runs is locked, or in neither table: it is renewed by the
---   next attempt.
+-- * A grant that moves while this statement runs is locked, or in neither table: it is renewed by
+--   the next attempt.
 -- * Each row is found by the primary key, twice. Joining parameters with results would be quadratic
 --   in a generic plan, which estimates ten rows for $1.
--- * A renewal must survive a crash: commit_durably().
 WITH ours AS MATERIALIZED (
     SELECT l.name, l.token, w.us
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)

@@ -3,8 +3,7 @@
 -- on, of the token if $5.
 --
 -- Returns one row if the name has one: the token of its last grant, and whether the holder of $2 is
--- asked. Only the current grant is asked, and the next grant clears the request. It waits for a row
--- lock of another transaction for a short time only.
+-- asked. Only the current grant is asked, and the next grant clears the request.
 WITH requested AS (
     UPDATE pglock.distributed_locks AS l
     SET release_request = $3::text, version = pglock.next_version(l.version)

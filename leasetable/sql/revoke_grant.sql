@@ -6,12 +6,11 @@
 -- or by an earlier statement.
 --
 -- Why it is safe:
--- * Only this grant. Name and token must both match, and the grant must not have ended
---   (release_permits).
--- * A renewal that begins after this commit finds no live grant, and neither does a guard whose snapshot
---   is newer. A guarded transaction in progress holds the row with FOR KEY SHARE, which does not delay
---   this statement, and keeps the next grant away until it ends. await_guards() waits for these,
---   stops guards with older snapshots, and notifies the head of a lock with one holder.
+-- * A renewal that begins after this commit finds no live grant, and neither does a guard whose
+--   snapshot is newer. A guarded transaction in progress holds the row with FOR KEY SHARE, which
+--   does not delay this statement, and keeps the next grant away until it ends. await_guards()
+--   waits for these, stops guards with older snapshots, and notifies the head of a lock with one
+--   holder.
 -- * Repeating it is safe: the row says which grants were revoked.
 -- * It must survive a crash, because the old holder would be the current one again.
 SELECT l.token, r.done, r.notified

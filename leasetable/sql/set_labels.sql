@@ -2,9 +2,9 @@
 -- keys, if all of them have at most $4 bytes as JSON without blanks, of which the server's text has two for
 -- each but one. Notifies the clients that watch the lock if $5.
 --
--- Returns one row if the name has one: the token of its last grant, whether the labels were set, and
--- whether they would be too large. No labels are set unless the grant is current. It waits for a row
--- lock of another transaction for a short time only. The labels must survive a crash, like the grant.
+-- Returns one row if the name has one: the token of its last grant, whether the labels were set,
+-- which only those of the current grant are, and whether they would be too large. They must survive
+-- a crash, like the grant.
 WITH changed AS (
     UPDATE pglock.distributed_locks AS l
     SET labels = l.labels || $3::text::jsonb, version = pglock.next_version(l.version)

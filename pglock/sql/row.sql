@@ -1,14 +1,12 @@
 -- The end of get.sql, list.sql and survey.sql: the columns of the rows in "step", and what the queue and
 -- the permits of each say.
 --
--- Returns one row or more. Each has the number of rows read, the last name among them and how many of them
--- match, then the name of a matching lock, or null without one, its token, version, holder, labels, time of the
--- grant, remaining microseconds, microseconds since the grant; the holder of the last grant that is
--- over, how and when it ended, and the reason if it was revoked; the reason of a request to release
--- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order, with the ticket 0 for one in the overflow list; the
--- number of its permits; and of each shared grant the token, weight, holder, labels, time, remaining microseconds,
--- microseconds since the grant, and the reason of a request to release it. A role may have written texts and
--- labels of any size: see the view locks_held.
+-- Returns one row or more. Each has the number of rows read, the last name among them and how many
+-- of them match, then the name of a matching lock, or null without one, and its columns; of the
+-- last grant that is over the holder, how and when it ended, and the reason if it was revoked; the
+-- reason of a request to release the lock; its waiters in their order, with the ticket 0 for one in
+-- the overflow list; the number of its permits; and its shared grants. Times are in microseconds. A
+-- role may have written texts and labels of any size: see the view locks_held.
 SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(left(s.holder, 512), ''), CASE WHEN octet_length(s.labels::text) < 65536 THEN s.labels::text ELSE '{}' END, s.acquired_at,
        CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
        (extract(epoch FROM s.read_at - s.acquired_at) * 1000000)::bigint,
