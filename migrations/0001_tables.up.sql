@@ -382,9 +382,10 @@ CREATE FUNCTION pglock_oldest_client() RETURNS integer LANGUAGE sql IMMUTABLE AS
 COMMENT ON FUNCTION pglock_oldest_client() IS 'pglock: the migration that a program must know at least';
 
 -- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction
--- has made. Only PUBLIC keeps what the server itself grants it. Other rights are the decision of
--- the grant functions. The tables of the migrations themselves were made before: a role with more
--- than SELECT could block or redirect them.
+-- has made. Only PUBLIC keeps what the server itself grants it, but not on types: tables that a
+-- role with USAGE on the schema has built on them would block migrating down. Other rights are the
+-- decision of the grant functions. The tables of the migrations themselves were made before: a role
+-- with more than SELECT could block or redirect them.
 CREATE FUNCTION revoke_defaults(here regnamespace) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -400,8 +401,8 @@ BEGIN
             SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, p.proacl, true, age(p.xmin) <= 0, false
             FROM pg_proc AS p WHERE p.pronamespace = here
             UNION ALL
-            SELECT 'TYPE', t.oid::regtype::text, t.typowner, t.typacl, true, age(t.xmin) <= 0, false
-            FROM pg_type AS t WHERE t.typnamespace = here
+            SELECT 'TYPE', t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner)), false, age(t.xmin) <= 0, false
+            FROM pg_type AS t WHERE t.typnamespace = here AND t.typelem = 0
         ) AS o (kind, name, owner, acl, is_public, is_new, is_record), aclexplode(o.acl) AS a
         WHERE a.grantee <> o.owner AND NOT (a.grantee = 0 AND o.is_public)
           AND (o.is_new OR o.is_record AND a.privilege_type <> 'SELECT')
@@ -436,11 +437,8 @@ BEGIN
 END
 $$;
 
--- grant_user() grants these rights. A role with USAGE on the schema can't build tables of its own on the
--- types, which would block migrating down.
-REVOKE EXECUTE ON FUNCTION highest_token(), evidence_bound(), lift_sequence(text), lift_fencing_tokens(text), raise_pruned(bigint), token_follows(bigint),
-    revoke_defaults(regnamespace), pin_functions(text) FROM PUBLIC;
-REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
-REVOKE USAGE ON TYPE waiter_state, distributed_locks, lock_waiters, lock_permits, fencing_epoch FROM PUBLIC;
+-- grant_user() grants these rights.
+REVOKE EXECUTE ON FUNCTION highest_token, evidence_bound, lift_sequence, lift_fencing_tokens, raise_pruned, token_follows, revoke_defaults,
+    pin_functions FROM PUBLIC;
 
 SELECT pin_functions();

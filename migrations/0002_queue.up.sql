@@ -137,8 +137,6 @@ FROM (SELECT count(*) FROM gone) AS g, "<here>".distributed_locks AS l
 WHERE l.name = ANY ($1::text[]) AND l.expires_at <= clock_timestamp()
 $$;
 
-REVOKE USAGE ON TYPE locks_waiting FROM PUBLIC;
-
 SELECT pin_functions();
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

@@ -463,8 +463,6 @@ BEGIN
 END
 $$;
 
-REVOKE USAGE ON TYPE slot, verdict FROM PUBLIC;
-
 SELECT pin_functions();
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

@@ -1,4 +1,3 @@
--- Removes the functions that change and end grants, and what other roles have built on them.
 DROP FUNCTION resize_permits, upgrade_permits, keep_permits, await_guards, release_permits, share_grant, wake_for_room CASCADE;
 DROP VIEW locks_held CASCADE;
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

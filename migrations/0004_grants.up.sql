@@ -300,8 +300,6 @@ BEGIN
 END
 $$;
 
-REVOKE USAGE ON TYPE locks_held FROM PUBLIC;
-
 SELECT pin_functions();
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';

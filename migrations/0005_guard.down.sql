@@ -1,4 +1,3 @@
--- Removes the functions and marks of fencing, and what other roles have built on them.
 DROP VIEW schedules CASCADE;
 DROP FUNCTION grant_reader, revoke_role, grant_user, grant_writer, grant_on, advance, require_bound, bind, guard, check_fence, idle_limit, require_fence,
     raise_stale, unsealed, fencing_seal, high_water_limit CASCADE;

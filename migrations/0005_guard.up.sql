@@ -368,9 +368,7 @@ END
 $$;
 COMMENT ON FUNCTION revoke_role(text) IS 'pglock: take away from a role what the grant functions gave it';
 
-REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
-    fencing_seal(bytea, text), unsealed(text) FROM PUBLIC;
-REVOKE USAGE ON TYPE fencing_high_water, fencing_secret FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION check_fence, guard, bind, advance, fencing_seal, unsealed FROM PUBLIC;
 
 SELECT pin_functions();
 

@@ -130,7 +130,6 @@ BEGIN
 END
 $$;
 
--- Fails: a table's token column has changed, or the trigger is one that somebody has made.
 CREATE FUNCTION raise_unfit(rel oid, table_schema text, table_name text, column_name text, trigger_name text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -146,25 +145,20 @@ $$;
 -- table must have lost no row and got none. In another one, the tokens must be those of the replaced
 -- rows.
 CREATE FUNCTION unbound_query(operation text, token_column text, strict boolean) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN CASE
+LANGUAGE sql STABLE AS $$
+    SELECT CASE
         WHEN strict THEN format('SELECT NOT EXISTS (SELECT FROM %s)', CASE operation WHEN 'DELETE' THEN 'old_rows' ELSE 'new_rows' END)
         WHEN operation <> 'DELETE' THEN format('SELECT NOT EXISTS (SELECT n.%1$I FROM new_rows AS n WHERE n.%1$I <> 0%2$s)', token_column,
-            CASE operation WHEN 'UPDATE' THEN format(' EXCEPT ALL SELECT o.%I FROM old_rows AS o', token_column) END) END;
-END
+            CASE operation WHEN 'UPDATE' THEN format(' EXCEPT ALL SELECT o.%I FROM old_rows AS o', token_column) END) END
 $$;
 
--- Returns a query that judges all rows, those of each lock at once: see judge_rows(). "lock" is the
--- expression of the lock's name.
+-- Returns a query that judges all rows, those of each lock at once: see judge_rows().
 CREATE FUNCTION judging_query(operation text, token_column text, lock text) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN format('SELECT %s.judge_rows($1, x.name, max(x.replaced), min(x.written), max(x.written), $2, $3, $4)'
+LANGUAGE sql STABLE AS $$
+    SELECT format('SELECT %s.judge_rows($1, x.name, max(x.replaced), min(x.written), max(x.written), $2, $3, $4)'
                   ' FROM (%s) AS x (name, replaced, written) GROUP BY x.name', '<here>', concat_ws(' UNION ALL ',
         CASE WHEN operation <> 'INSERT' THEN format('SELECT %s, o.%I, NULL::int8 FROM old_rows AS o', lock, token_column) END,
-        CASE WHEN operation <> 'DELETE' THEN format('SELECT %s, NULL::int8, coalesce(n.%I, 0) FROM new_rows AS n', lock, token_column) END));
-END
+        CASE WHEN operation <> 'DELETE' THEN format('SELECT %s, NULL::int8, coalesce(n.%I, 0) FROM new_rows AS n', lock, token_column) END))
 $$;
 
 -- After each statement: judges the rows in old_rows and new_rows. Only this function sees them, and
@@ -244,9 +238,8 @@ BEGIN
 END
 $$;
 
--- Before each row: sets the token. It runs with the writer's rights and search_path, so everything in
--- it is qualified. In strict mode it refuses a write without a grant early. fence_rows() decides in
--- any case.
+-- Before each row: sets the token. It runs with the writer's rights and search_path, so everything
+-- in it is qualified. fence_rows() decides in any case.
 CREATE FUNCTION fence_stamp() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -406,8 +399,8 @@ $$;
 
 -- Only triggers call the functions whose names begin with fence_. A role with USAGE on the schema
 -- can't attach them to a table of its own, which would block migrating down.
-REVOKE EXECUTE ON FUNCTION fence_rows(), fence_stamp(), fence_attached(), fence_moved(), fence_changed(), fence_truncate(), fence_truncate_rows(),
-    bound_grants(), judge_rows(jsonb, text, bigint, bigint, bigint, text, text, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION fence_rows, fence_stamp, fence_attached, fence_moved, fence_changed, fence_truncate, fence_truncate_rows,
+    bound_grants, judge_rows FROM PUBLIC;
 
 SELECT pin_functions();
 

@@ -1,4 +1,4 @@
--- Unprotects all tables, and removes what other roles have built on these functions.
+-- Unprotects all tables.
 DO $unprotect$
 DECLARE
     t regclass;

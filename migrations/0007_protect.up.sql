@@ -337,9 +337,6 @@ END
 $$;
 COMMENT ON FUNCTION grant_owner(text) IS 'pglock: give a role what it needs to protect tables that it owns';
 
--- A role with USAGE on the schema can't build tables and views on the types of these rows.
-REVOKE USAGE ON TYPE protected_tables FROM PUBLIC;
-
 SELECT pin_functions();
 
 -- It shows only what any role can read in the catalog.

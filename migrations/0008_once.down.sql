@@ -1,4 +1,4 @@
--- Removes all idempotency keys and their results, and what other roles have built on them.
+-- Removes all idempotency keys and their results.
 DROP FUNCTION once_claim CASCADE;
 DROP VIEW once_started CASCADE;
 DROP TABLE once_keys CASCADE;

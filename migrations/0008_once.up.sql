@@ -1,11 +1,10 @@
 -- Idempotency keys: one row a key, with the request's fingerprint and its result. See package once.
 --
--- Run it like the first file. States of a row:
---   started  the effect has begun. Without a live grant of that token its outcome is unknown. The
---            row never expires, because a second call could then repeat the effect.
---   done     result is the answer. It is null if the answer could not be stored.
---   failed   result is the text of a definitive failure.
--- A call in the caller's own transaction has no token: its row is done when others see it.
+-- Run it like the first file. States of a row: started, and without a live grant of that token its
+-- outcome is unknown; it never expires, because a second call could then repeat the effect. done,
+-- with the answer as the result, null if it could not be stored. failed, with the text of a
+-- definitive failure. A call in the caller's own transaction has no token: its row is done when
+-- others see it.
 --
 -- Only key is indexed, so that every change of a row is a heap-only update.
 CREATE TABLE once_keys (
@@ -48,10 +47,9 @@ COMMENT ON VIEW once_started IS 'pglock: effects that have begun; if not running
 -- A result is returned only for the same fingerprint.
 --
 -- Why it is safe:
--- * A row that another transaction has inserted and not committed makes the INSERT wait for it.
---   Each statement has a snapshot of its own at READ COMMITTED, so the next SELECT finds the row if
---   it was committed. At REPEATABLE READ and SERIALIZABLE the INSERT, or the UPDATE, fails with
---   40001 if the row is not in the transaction's snapshot.
+-- * The INSERT waits for another transaction that has inserted the row. At READ COMMITTED the next
+--   SELECT finds it if it was committed. At a stricter isolation the INSERT, or the UPDATE, fails
+--   with 40001.
 -- * An attempt of Do inserts or replaces a row only while its grant is current (guard), so a paused
 --   holder can't replace the attempt of a newer one.
 -- * A repeated call with the same token finds its own row: the answer to the first may be lost.
@@ -105,10 +103,7 @@ BEGIN
 END
 $$;
 
--- A role with USAGE on the schema can't build tables and views on the types of these rows, and
--- needs the rights of grant_user() to use keys.
-REVOKE USAGE ON TYPE once_keys, once_started FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION once_claim FROM PUBLIC;
 
 SELECT pin_functions();
 

@@ -1,11 +1,9 @@
--- Locks for programs in any language. docs/reference/protocol.md says how to use these functions, and what a
--- client must never do.
+-- Locks for programs in any language, of which docs/reference/sql-protocol.md is the contract. Run
+-- it like the first file.
 --
--- Run it like the first file. Each call belongs into a transaction of its own at READ COMMITTED, which is
--- committed at once: a grant is one when its commit has returned.
---
--- The functions call what the Go client calls, where that is a function, and otherwise do for one name what its
--- statements do. Their search_path is set, because a caller's may have operators and functions of strangers.
+-- The functions call what the Go client calls, where that is a function, and otherwise do for one
+-- name what its statements do. Their search_path is set, because a caller's may have operators and
+-- functions of strangers.
 
 -- Returns the key of an advisory lock by name, the same as advisory.NewKey in Go: the first 64 bits
 -- of the SHA-256 of a tag, the namespace and the name, each after its length. It must never change.
@@ -27,8 +25,7 @@ END
 $$;
 COMMENT ON FUNCTION advisory_key(text, text) IS 'pglock: the key of pg_advisory_xact_lock for a name';
 
--- Fails unless a client that was written for the version "knows" can use these tables on this server. Call it once
--- for each connection: it also raises the tokens above those that a failover has lost.
+-- Call it once for each connection: it also raises the tokens above those that a failover has lost.
 CREATE FUNCTION check_client(knows integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -45,15 +42,9 @@ END
 $$;
 COMMENT ON FUNCTION check_client(integer) IS 'pglock: fail unless a client written for that version can use the tables';
 
--- Makes one attempt to acquire a lock.
---
---   request  the same for all attempts of one acquire, so that an attempt whose answer was lost can be repeated
---   ticket   from wait_ticket; 0 overtakes those that wait; null waits behind them without a place
---   permits  of a semaphore; 1073741824 for a readers-writer lock; 0 for a lock with one holder
---   weight   how many of these; all of them exclude everyone else
---
--- If it is granted, token and remaining are those of the grant. Otherwise they are of the grant in the way, if
--- there is one, and "ahead" is how many wait before the caller. Nothing is written then.
+-- request is the same for all attempts of one acquire, so that an attempt whose answer was lost can
+-- be repeated. ticket is from wait_ticket; 0 overtakes those that wait; null waits behind them
+-- without a place. A refused attempt writes nothing.
 CREATE FUNCTION acquire(
     lock_name text, holder text, ttl interval DEFAULT interval '30 s', labels jsonb DEFAULT '{}', request uuid DEFAULT gen_random_uuid(),
     ticket bigint DEFAULT NULL, permits integer DEFAULT 0, weight integer DEFAULT 1,
@@ -93,10 +84,8 @@ END
 $$;
 COMMENT ON FUNCTION acquire(text, text, interval, jsonb, uuid, bigint, integer, integer) IS 'pglock: one attempt to acquire a lock';
 
--- Extends a grant to "ttl" from now, or leaves it if it lasts longer: renew.sql, which says why it
--- is safe, for one grant. Without a row the caller has lost the lock. A grant that another
--- transaction changes at the moment is skipped, so that nobody waits, and the function fails with
--- 55P03.
+-- renew.sql for one grant, which says why it is safe. A grant that another transaction changes at
+-- the moment is skipped, so that nobody waits, and the function fails with 55P03.
 CREATE FUNCTION renew(lock_name text, grant_token bigint, ttl interval DEFAULT interval '30 s')
 RETURNS TABLE (remaining interval, release_request text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -136,9 +125,8 @@ END
 $$;
 COMMENT ON FUNCTION release(text, bigint) IS 'pglock: release a grant; false: it had ended';
 
--- Gets the caller a ticket in the queue for a name, or refreshes the one that it has. "client" is
--- the channel that a release notifies when the caller's turn has come, with the name as the
--- payload, and must differ between callers.
+-- "client" is the channel that a release notifies when the caller's turn has come, with the name as
+-- the payload, and must differ between callers.
 CREATE FUNCTION wait_ticket(lock_name text, client text, holder text, weight integer DEFAULT 1, OUT ticket bigint, OUT ahead bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -172,8 +160,6 @@ END
 $$;
 COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
 
--- Makes the ends of a name's grants notify a channel, with the name as the payload, for that time
--- from now.
 CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

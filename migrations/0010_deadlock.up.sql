@@ -210,13 +210,7 @@ BEGIN
 END
 $$;
 
--- Says that a call waits for names while it holds the grants of these tokens. If the wait has closed a cycle, it
--- returns the cycle in words: then the call must give up, and the wait is gone. Call it again with the same request
--- each second until the wait ends, and then end_nested_wait.
---
---   request  the same for all calls about one wait
---   ticket   that of the call in the queues; null if it has none; 0 if it overtakes those that wait
---   holders  of each token: the holder of the grant; null: "holder" holds all of them
+-- See docs/reference/sql-protocol.md. holders is null if "holder" holds all of the grants.
 CREATE FUNCTION nested_wait(
     names text[], weights integer[], holds bigint[], holder text, request uuid, ticket bigint DEFAULT NULL, holders text[] DEFAULT NULL)
 RETURNS text
@@ -263,9 +257,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION end_nested_wait(uuid) IS 'pglock: say that a call does not wait any more';
 
-REVOKE USAGE ON TYPE nested_waits, wait_edge FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, bigint, text[]), end_nested_wait(uuid), find_deadlock(bigint),
-    wait_names(bigint), wait_edges(bigint, text[], bigint[]), stuck_edges(bigint, wait_edge[]), cycle_words(bigint, wait_edge[]) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION nested_wait, end_nested_wait, find_deadlock, wait_names, wait_edges, stuck_edges, cycle_words FROM PUBLIC;
 
 SELECT pin_functions();
 
