@@ -1,8 +1,9 @@
 -- The tables of locks, of their queue and of permits, and the tokens.
 --
--- Run this file in one transaction, with search_path set to the schema of the tables. Names that
--- must resolve under another search_path later are qualified with "<here>", for which the end of
--- this file puts in the schema.
+-- Run each of these files in one transaction, with search_path set to the schema of the tables.
+-- Names that must resolve under another search_path later are qualified with "<here>", for which
+-- pin_functions(), at the end, puts in the schema. Until then check_function_bodies is off where a
+-- body is looked at that names it.
 
 -- One sequence for all names: after the row of an idle name is pruned, its tokens still never
 -- repeat. CACHE must stay 1: with a cached range, a session would hand out tokens below those that

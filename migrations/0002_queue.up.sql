@@ -1,9 +1,7 @@
 -- The wait queue of a name: who is notified, and the statements of waiters. The table lock_waiters says
 -- what its rows mean.
---
--- Run it like the first file.
 
-SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
+SELECT set_config('check_function_bodies', 'off', true);
 
 CREATE VIEW locks_waiting WITH (security_barrier) AS
 SELECT w.name::text AS name, CASE w.state WHEN 'queued' THEN w.ticket END AS ticket, left(w.holder, 512) AS client, clock_timestamp() - w.since AS waited,

@@ -1,7 +1,5 @@
 -- Acquiring: acquire_slots grants a lock of any kind, and several at once.
 --
--- Run it like the first file.
---
 -- The row of a name in distributed_locks is the gate of its permits, of which a readers-writer lock
 -- has 2^30: see docs/reference/protocol.md. in_use is the sum of the weights in lock_permits, and
 -- request is that of the last grant that was exclusive or was released. A grant moves between the
@@ -37,7 +35,7 @@
 --   and the commit of that change follows the first one in the log. While the first attempt still
 --   waits for the standby, its row is locked, which looks busy.
 
-SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
+SELECT set_config('check_function_bodies', 'off', true);
 
 -- Makes the transaction wait for its commit, because a grant must survive a crash whatever
 -- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. The

@@ -1,8 +1,7 @@
 -- Changes of a grant: it is released, revoked, upgraded, or keeps a part of its permits. Also the
--- change of a semaphore's number of permits. Run it like the first file. The third one says why
--- permits are safe.
+-- change of a semaphore's number of permits. The third file says why permits are safe.
 
-SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
+SELECT set_config('check_function_bodies', 'off', true);
 
 -- The holders. security_barrier keeps a cheap function of the reader from seeing the rows that the
 -- view leaves out.

@@ -1,8 +1,7 @@
 -- Fencing: functions that check and bind a grant, high-water marks, rights, protected tables.
 --
--- Run it like the first file. Functions that run with their owner's rights see pg_catalog only: no
--- operator, function or table of another schema can take part in them. docs/reference/sql.md lists
--- the SQLSTATEs of class PG, which neither PostgreSQL nor the SQL standard uses.
+-- Functions that run with their owner's rights see pg_catalog only: no operator, function or table
+-- of another schema can take part in them. docs/reference/sql.md lists the SQLSTATEs of class PG.
 --
 -- Settings that end with the transaction hold what it has bound. Their names carry this
 -- schema's name, so that a grant of another schema does not count here:
@@ -13,7 +12,7 @@
 -- Any role can set them. The seal shows that bind() has set the grants. The other two decide nothing:
 -- a trigger that reads the token compares it with what is sealed.
 
-SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
+SELECT set_config('check_function_bodies', 'off', true);
 
 -- The highest token that each resource has seen, for resources without a token column.
 CREATE TABLE fencing_high_water (

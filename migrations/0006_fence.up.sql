@@ -1,22 +1,9 @@
 -- Protected tables: triggers that refuse writes without a grant, or with an old one.
 --
--- Run it like the first file.
---
--- A protected table and each of its partitions have these triggers:
---
---   zz_pglock_fence_stamp      before each row: puts the bound token into the token column
---   zz_pglock_fence_inserted,
---   _updated, _deleted         after each statement: judge the rows that it has written
---   zz_pglock_fence_truncate,
---   _truncate_rows             before TRUNCATE
---   zz_pglock_fence_attached   after each row of a partition that was attached later
---   zz_pglock_fence_zmoved     before each row of a partitioned table whose partition key changes
---   zz_pglock_fence_changed    after each row of a permissive table whose token changes
---
--- Only the triggers after the statement, and those of TRUNCATE, are trusted. The statement's own
--- expressions, and triggers of others, run between the rows: they may change settings and rows, but
--- not the transition tables, and none of them runs any more when the triggers after the statement
--- do.
+-- A protected table and each of its partitions have the triggers that create_triggers() makes. Only
+-- those after the statement, and those of TRUNCATE, are trusted. The statement's own expressions,
+-- and triggers of others, run between the rows: they may change settings and rows, but not the
+-- transition tables, and none of them runs any more when the triggers after the statement do.
 --
 -- These triggers compare the rows with what bind() has sealed. Each statement locks the grant's row
 -- again, FOR KEY SHARE, and checks its token. So the fence holds even if a rollback to a savepoint

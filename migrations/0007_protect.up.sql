@@ -1,6 +1,4 @@
 -- Which tables are protected: protect() and unprotect() make and remove the triggers of the file before.
---
--- Run it like the first file.
 
 -- Returns the arguments of a trigger.
 CREATE FUNCTION trigger_arguments(trigger_oid oid) RETURNS text[]

@@ -1,10 +1,8 @@
 -- Idempotency keys: one row a key, with the request's fingerprint and its result. See package once.
 --
--- Run it like the first file. States of a row: started, and without a live grant of that token its
--- outcome is unknown; it never expires, because a second call could then repeat the effect. done,
--- with the answer as the result, null if it could not be stored. failed, with the text of a
--- definitive failure. A call in the caller's own transaction has no token: its row is done when
--- others see it.
+-- A row is started, done or failed. While it is started and without a live grant of its token, its
+-- outcome is unknown; it never expires, because a second call could then repeat the effect. A call
+-- in the caller's own transaction has no token: its row is done when others see it.
 --
 -- Only key is indexed, so that every change of a row is a heap-only update.
 CREATE TABLE once_keys (
@@ -43,8 +41,8 @@ COMMENT ON VIEW once_started IS 'pglock: effects that have begun; if not running
 --   holder_name
 --   instead_of        the token of an earlier attempt that this one replaces, or null
 --
--- claimed: the row is the caller's, in the state started. Otherwise the rest describes the row.
--- A result is returned only for the same fingerprint.
+-- claimed: the row is the caller's. Otherwise the rest describes it, with the result for the same
+-- fingerprint only.
 --
 -- Why it is safe:
 -- * The INSERT waits for another transaction that has inserted the row. At READ COMMITTED the next

@@ -1,5 +1,4 @@
--- Locks for programs in any language, of which docs/reference/sql-protocol.md is the contract. Run
--- it like the first file.
+-- Locks for programs in any language, of which docs/reference/sql-protocol.md is the contract.
 --
 -- The functions call what the Go client calls, where that is a function, and otherwise do for one
 -- name what its statements do. Their search_path is set, because a caller's may have operators and

@@ -1,12 +1,10 @@
 -- Deadlocks, as docs/reference/protocol.md describes them: calls that wait for a lock while their
--- context holds others are in a table, and the one that closes a cycle fails. Run it like the first
--- file.
+-- context holds others are in a table, and the one that closes a cycle fails.
 --
 -- The search is the reduction of a resource graph, after R. C. Holt, "Some deadlock properties of
 -- computer systems", 1972. Permits need that: a semaphore has other holders, so that one cycle is
 -- not a deadlock yet.
 
--- Until pin_functions, the functions name a schema that does not exist.
 SELECT set_config('check_function_bodies', 'off', true);
 
 -- The row 0 is the gate: a call that begins to wait locks it, so that of two calls that close a
