@@ -3,11 +3,10 @@
 -- Returns one row: whether the lock is held, and a column that only has effects: the settings of a
 -- session that holds the lock.
 --
--- The settings are part of the statement, so that every session that holds the lock has them: the
--- client may fall silent before it reads the answer. The server ends a session whose client does
--- not answer at all: it probes after 5 s of silence, then every 2 s, and gives up after 11 s. On a
--- Unix-domain socket these four have no effect. The server must not end a session for being idle,
--- which is a setting of PostgreSQL 14 and later.
+-- The settings are part of the statement, because the client may fall silent before it reads the
+-- answer. The server ends a session whose client does not answer at all: it probes after 5 s of
+-- silence, then every 2 s, and gives up after 11 s. On a Unix-domain socket these four have no
+-- effect. It must not end a session for being idle, which is a setting of PostgreSQL 14 and later.
 --
 -- The function is called once: OFFSET 0 keeps the planner from merging the levels.
 SELECT held,

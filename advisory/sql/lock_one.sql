@@ -1,12 +1,9 @@
--- Locks one key, and waits for at most $1 milliseconds. pg_advisory_xact_lock stands for the
--- lock function of the call.
+-- Locks one key: lock.sql for the common case, without arrays, at a third of the cost. $1 is the
+-- bound of the wait and $2 the key; pg_advisory_xact_lock stands for the lock function of the call.
 --
--- Returns one row, whose second column is the isolation level. A longer wait fails with
--- lock_not_available.
---
--- It is lock.sql for the common case, without arrays, at a third of the cost. Each level reads
--- the one below, and OFFSET 0 keeps the planner from merging them; CASE evaluates its condition
--- first. So the setting is read, then changed, then in force during the wait, then restored.
+-- Each level reads the one below, and OFFSET 0 keeps the planner from merging them; CASE evaluates
+-- its condition first. So the setting is read, then changed, then in force during the wait, then
+-- restored.
 SELECT set_config('lock_timeout', setting, true), current_setting('transaction_isolation')
 FROM (
     SELECT setting, CASE

@@ -9,14 +9,13 @@
 -- Why it is safe:
 -- * Token order. The sequence is above the token of every deleted row (up_to), and the next grant of such
 --   a name draws from it while it holds the new row.
--- * Rows in use by others are skipped. Rows that were granted meanwhile are not idle.
+-- * Rows in use by others are skipped, and delay nothing. Rows that were granted meanwhile are not idle.
 -- * A step costs the same however many rows there are. 1000 is a constant, so that the planner
 --   walks the index instead of sorting the table.
 -- * FOR UPDATE conflicts with a guard that holds the last grant. A name stays if a guard holds one of
 --   its released permits: the permit counts until that transaction ends.
 -- * The row of a job with a next tick stays: the view schedules tells from it that no process runs
 --   the job any more.
--- * No waiting: SKIP LOCKED.
 WITH step AS MATERIALIZED (
     SELECT l.ctid, l.name, l.token,
            l.expires_at <= clock_timestamp() AND NOT l.labels ? 'next'

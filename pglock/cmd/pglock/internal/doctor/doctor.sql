@@ -93,10 +93,10 @@ FROM b, pglock.pglock_migrations AS m WHERE m.version <> b.found_version AND NOT
 UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
 
 -- section: rights
--- Compares the rights with those that the grant functions and the migrations grant, and with what reading
--- the locks needs. Default privileges and GRANT ... ON ALL TABLES give more: the key of the seals, triggers
--- on the lock tables, functions that only migrations call. Owners, superusers and members of roles such as
--- pg_read_all_data, which have everything anyway, are left out.
+-- Compares the rights with those that the grant functions and the migrations grant. Default
+-- privileges and GRANT ... ON ALL TABLES give more, such as the key of the seals. Owners,
+-- superusers and members of roles such as pg_read_all_data, which have everything anyway, are left
+-- out.
 , relations AS (
     SELECT c.oid, c.relname::text AS name, c.relkind, c.relowner AS owner, c.relacl AS acl, CASE
                WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
