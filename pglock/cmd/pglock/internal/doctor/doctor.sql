@@ -172,18 +172,15 @@ SELECT 'grants', 'ok', 'no role has more than the grant functions grant', '' FRO
            LEFT JOIN pg_stat_all_tables AS s ON s.relid = c.oid
     WHERE b.usable AND c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,fencing_high_water}')
 )
-SELECT 'dead rows', 'warn', format('%s has %s dead rows and %s live ones: hot locks get slower', t.relname, t.dead, t.live),
-       format('end what holds them back (see transactions, prepared transactions, replication slots), then VACUUM %s', t.name)
-FROM t WHERE t.dead > t.dead_rows + 5 * t.live
-UNION ALL
-SELECT 'dead rows', 'warn', format('%s has %s MB for %s rows', t.relname, t.size >> 20, t.live),
-       format('VACUUM FULL %s at a quiet time: it blocks all locks while it runs', t.name)
-FROM t WHERE t.dead <= t.dead_rows + 5 * t.live AND t.size > t.bloated_size AND t.size > 10 * 1000 * greatest(t.live, 1)
+SELECT r.name, r.level, r.found, r.remedy FROM t, LATERAL (SELECT t.dead > t.dead_rows + 5 * t.live) AS m (many_dead), LATERAL (VALUES
+    ('dead rows', 'warn', m.many_dead, format('%s has %s dead rows and %s live ones: hot locks get slower', t.relname, t.dead, t.live),
+        format('end what holds them back (see transactions, prepared transactions, replication slots), then VACUUM %s', t.name)),
+    ('dead rows', 'warn', NOT m.many_dead AND t.size > t.bloated_size AND t.size > 10 * 1000 * greatest(t.live, 1),
+        format('%s has %s MB for %s rows', t.relname, t.size >> 20, t.live), format('VACUUM FULL %s at a quiet time: it blocks all locks while it runs', t.name)),
+    ('autovacuum', 'fail', t.disabled, format('autovacuum is off for %s, which grows without bound', t.relname), format('ALTER TABLE %s RESET (autovacuum_enabled)', t.name))
+) AS r (name, level, applies, found, remedy) WHERE r.applies
 UNION ALL
 SELECT 'dead rows', 'ok', string_agg(format('%s %s dead, %s kB', t.relname, t.dead, t.size >> 10), ', ' ORDER BY t.relname), '' FROM t HAVING count(*) > 0
-UNION ALL
-SELECT 'autovacuum', 'fail', format('autovacuum is off for %s, which grows without bound', t.relname), format('ALTER TABLE %s RESET (autovacuum_enabled)', t.name)
-FROM t WHERE t.disabled
 
 -- section: transactions
 -- What keeps old versions in this database: transactions, and standbys with hot_standby_feedback and
