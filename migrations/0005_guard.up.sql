@@ -246,8 +246,7 @@ BEGIN
     IF mark > advance.token THEN
         PERFORM "<here>".raise_stale(advance.resource, advance.token, mark);
     END IF;
-    IF pg_relation_size((SELECT h.tableoid FROM "<here>".fencing_high_water AS h LIMIT 1)::regclass) >= "<here>".high_water_limit()
-       AND NOT EXISTS (SELECT FROM "<here>".fencing_high_water AS h WHERE h.resource = advance.resource) THEN
+    IF mark IS NULL AND pg_relation_size((SELECT h.tableoid FROM "<here>".fencing_high_water AS h LIMIT 1)::regclass) >= "<here>".high_water_limit() THEN
         RAISE EXCEPTION USING
             ERRCODE = 'PGL09',
             MESSAGE = format('pglock: the table of marks is full, and "%s" is new', advance.resource),
