@@ -188,7 +188,6 @@ END
 $install$;
 COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token drawn before, also after a failover';
 
--- Returns the highest token drawn.
 CREATE FUNCTION highest_token() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

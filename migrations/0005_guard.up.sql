@@ -14,7 +14,6 @@
 
 SELECT set_config('check_function_bodies', 'off', true);
 
--- The highest token that each resource has seen, for resources without a token column.
 CREATE TABLE fencing_high_water (
     resource text COLLATE pg_catalog."C" PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 512),
     token    bigint NOT NULL CHECK (token > 0)
@@ -53,8 +52,8 @@ LANGUAGE sql STABLE ROWS 1 AS $$
     WHERE pg_catalog.left(noted, 64) OPERATOR(pg_catalog.=) "<here>".fencing_seal(s.secret, pg_catalog.substr(noted, 65)) OFFSET 0
 $$;
 
--- The maximum size of the table of marks, in bytes. Clients may invent names, and no mark is safe to
--- delete. The owner may replace this function. About 10 million resources fit into 1 GB.
+-- Clients may invent names, and no mark is safe to delete. The owner may replace this function.
+-- About 10 million resources fit into 1 GB.
 CREATE FUNCTION high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1073741824';
 COMMENT ON FUNCTION high_water_limit() IS 'pglock: how large fencing_high_water may become, in bytes; then new resources are refused';
 
@@ -223,10 +222,8 @@ END
 $$;
 COMMENT ON FUNCTION require_bound(text, bigint) IS 'pglock: fail unless this transaction has bound a grant';
 
--- Raises the mark of a resource. The same token may come again. It blocks later tokens until the end
--- of the transaction.
---
--- A transaction that comes with the mark's own token locks the row FOR SHARE. All others lock it
+-- The same token may come again. It blocks later tokens until the end of the transaction. A
+-- transaction that comes with the mark's own token locks the row FOR SHARE. All others lock it
 -- exclusively at once, so that two of them can't deadlock.
 CREATE FUNCTION advance(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

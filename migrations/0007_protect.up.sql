@@ -1,6 +1,5 @@
 -- Which tables are protected: protect() and unprotect() make and remove the triggers of the file before.
 
--- Returns the arguments of a trigger.
 CREATE FUNCTION trigger_arguments(trigger_oid oid) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT array_agg(convert_from(decode(replace(s.part, ' ', ''), 'hex'), getdatabaseencoding()) ORDER BY s.i)
@@ -23,9 +22,8 @@ $$;
 
 -- Returns the arguments that a table is protected with, or NULL, and whether its protection is
 -- complete: each trigger exists on the table and its partitions, calls the right function with the
--- right arguments, and is enabled, except that of fence_attached() on partitions with rows. Only roles with the rights of grant_owner() can create such
--- triggers. If a column is renamed, the condition of the stamp follows and the arguments do not. Then
--- the protection is not complete.
+-- right arguments, and is enabled, except that of fence_attached() on partitions with rows. If a
+-- column is renamed, the condition of the stamp follows and the arguments do not, so it is not.
 CREATE FUNCTION protection_of(target regclass, OUT arguments text[], OUT complete boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on SET quote_all_identifiers = off AS $$
 BEGIN
@@ -156,7 +154,6 @@ BEGIN
 END
 $$;
 
--- Fails if the table can't be protected.
 CREATE FUNCTION require_table(target regclass) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

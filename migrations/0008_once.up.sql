@@ -3,8 +3,6 @@
 -- A row is started, done or failed. While it is started and without a live grant of its token, its
 -- outcome is unknown; it never expires, because a second call could then repeat the effect. A call
 -- in the caller's own transaction has no token: its row is done when others see it.
---
--- Only key is indexed, so that every change of a row is a heap-only update.
 CREATE TABLE once_keys (
     key         lock_name   PRIMARY KEY,
     fingerprint bytea       NOT NULL CHECK (octet_length(fingerprint) = 32), -- SHA-256 of what the caller passes to tell requests apart
