@@ -116,9 +116,6 @@
 //     of grant_user can lock the lock tables themselves (LOCK TABLE), and no lock of the schema is
 //     granted or renewed until its transaction ends: a transaction that pg_terminate_backend ends.
 //
-// In permissive mode, which is for the time until all writers bind a grant, every role may write; a
-// write without a grant leaves the tokens of the rows as they are.
-//
 // # What it costs
 //
 // docs/reference/benchmarks.md has the times of a guarded statement in one round trip ([Batch]),
@@ -131,8 +128,6 @@
 //
 //   - A rollback does not undo what the transaction has done outside the database. Send the token
 //     along, and let the receiver compare it, as the last row of the table above says.
-//   - A Checker does not know the locks: it refuses a token that comes after a newer one, and
-//     accepts a late token that comes first.
 //   - A partition that is attached later or again, or detached, refuses writes until [Protect] (or
 //     Unprotect) is called; only TRUNCATE of an attached partition alone passes. So do all
 //     partitions after ALTER TABLE … ENABLE TRIGGER USER of their table. Tables with foreign tables
@@ -145,18 +140,14 @@
 //
 // # Failures
 //
-//   - The grant was taken over, has expired, or was released: [ErrStale]. Roll back, and do not
-//     retry with the same grant.
-//   - The holder is paused inside: the server ends the transaction, nothing was written, and the
-//     next call returns [ErrPaused] (through [Explain]). A program that stops while it sends a
-//     batch larger than the socket's buffer does not count as idle: only TCP keepalive, or
-//     transaction_timeout of PostgreSQL 17, bounds that.
+//   - The grant is not the current one: [ErrStale]. Do not retry with the same grant.
+//   - The holder is paused inside: [ErrPaused]. A program that stops while it sends a batch larger
+//     than the socket's buffer does not count as idle: only TCP keepalive, or transaction_timeout
+//     of PostgreSQL 17, bounds that.
 //   - The lease expires while the transaction works: it may still commit, because the lock is not
 //     granted to another holder while it is open. Others find it busy, and wait for no row lock.
 //     After a revocation, protected tables refuse what it writes from then on: [ErrStale].
 //   - The connection breaks during a commit, which may have happened: the row's token shows it.
-//   - The snapshot is older than the grant's last change (REPEATABLE READ, SERIALIZABLE):
-//     [ErrSnapshot]. Begin again, and check first.
 //   - The token column, or one that names the lock, is renamed: the table refuses writes until it
 //     is protected again, with the new names. The column can't be dropped.
 //   - A dump, which contains the key of the seals, is restored: pg_dump keeps columns, functions
@@ -165,16 +156,8 @@
 //
 // # From other languages
 //
-// Every part is available as SQL: docs/guides/fencing-in-sql.md shows it, and testdata/plain.sql
-// has a whole session. The functions fail with SQLSTATE PGL01 (stale), PGL02 (no grant) or PGL03
-// (another lock's row); the list is in migrations/0005_guard.up.sql.
-//
-// # Rights
-//
-// Writers need the rights of the function grant_writer, to call guard, bind and advance, and no
-// right on the lock table. Roles that protect tables must own them, and need those of the function
-// grant_owner: USAGE on the schema of the locks, and EXECUTE on the functions of the triggers. See
-// package migrations.
+// Every part is available as SQL: docs/guides/fencing-in-sql.md shows it, testdata/plain.sql has a
+// whole session, and docs/reference/sql.md has the SQLSTATEs, and schema-and-rights.md the rights.
 //
 // The idea is from Kleppmann, "How to do distributed locking" (2016), and before that from Chubby's
 // sequencers (Burrows, OSDI 2006).

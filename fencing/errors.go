@@ -25,8 +25,7 @@ var (
 	// limit of the caller's own, so the server ended it and nothing was written.
 	ErrPaused = errors.New("fencing: the server has ended a transaction that was idle for too long")
 
-	// ErrSnapshot: the transaction's snapshot is older than the last change of the grant, so the
-	// server can't decide. Check first in the transaction, or use READ COMMITTED.
+	// ErrSnapshot: the transaction's snapshot is older than the last change of the grant.
 	ErrSnapshot = errors.New("fencing: the transaction's snapshot is too old: check first in it, or use READ COMMITTED")
 )
 

@@ -17,25 +17,18 @@ const (
 	codeStale     = "PGL01"
 	codeUnfenced  = "PGL02"
 	codeOtherLock = "PGL03"
-	codeNoTable   = "PGL04"
-	codeColumn    = "PGL05"
-	codeProtected = "PGL06"
-	codeOption    = "PGL07"
-	codeNoFence   = "PGL08"
-	codeFull      = "PGL09"
-	codeShared    = "PGL10"
 )
 
 // sentinels are the errors that need only the SQLSTATE.
 var sentinels = map[string]error{
-	codeUnfenced:  ErrUnfenced,
-	codeNoTable:   ErrNoTable,
-	codeColumn:    ErrColumn,
-	codeProtected: ErrProtected,
-	codeOption:    ErrInvalidOption,
-	codeNoFence:   ErrInvalidFence,
-	codeFull:      ErrFull,
-	codeShared:    ErrShared,
+	codeUnfenced: ErrUnfenced,
+	"PGL04":      ErrNoTable,
+	"PGL05":      ErrColumn,
+	"PGL06":      ErrProtected,
+	"PGL07":      ErrInvalidOption,
+	"PGL08":      ErrInvalidFence,
+	"PGL09":      ErrFull,
+	"PGL10":      ErrShared,
 
 	pgtx.IdleInTransactionSessionTimeout: ErrPaused,
 }

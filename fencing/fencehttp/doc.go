@@ -12,8 +12,7 @@
 //
 // The server needs only a [fencing.Checker], and no connection to the database of the locks. A
 // [fencing.MemoryChecker] serves one process. That of [fencing.NewTableChecker] serves several, and
-// keeps its tokens in any database with pglock's tables. A Checker refuses a token that comes after
-// a newer one. It can't refuse a late token that comes first.
+// keeps its tokens in any database with pglock's tables.
 //
 // A fence is not a secret: it is no substitute for authentication.
 package fencehttp

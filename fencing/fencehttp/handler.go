@@ -15,20 +15,12 @@ const contentType = "application/json"
 
 // refusal is the body of a refused request.
 type refusal struct {
-	Error    string        `json:"error"` // one of the constants below
+	Error    string        `json:"error"` // the kind: see Handler
 	Message  string        `json:"message"`
 	Resource string        `json:"resource,omitempty"`
 	Token    fencing.Token `json:"token,omitempty"`
 	Current  fencing.Token `json:"current,omitempty"`
 }
-
-// The kinds of a refusal, each with its status.
-const (
-	refusalStale       = "stale"       // 412 Precondition Failed
-	refusalMissing     = "missing"     // 428 Precondition Required
-	refusalInvalid     = "invalid"     // 400 Bad Request
-	refusalUnavailable = "unavailable" // 503 Service Unavailable
-)
 
 // HandlerOption configures a Handler.
 type HandlerOption func(*handler)
@@ -90,13 +82,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, ok, err := FromHeader(r.Header)
 	switch {
 	case err != nil:
-		refuse(w, http.StatusBadRequest, refusal{Error: refusalInvalid, Message: err.Error()})
+		refuse(w, http.StatusBadRequest, refusal{Error: "invalid", Message: err.Error()})
 		return
 	case !ok && h.allowUnfenced:
 		h.next.ServeHTTP(w, r)
 		return
 	case !ok:
-		refuse(w, http.StatusPreconditionRequired, refusal{Error: refusalMissing, Message: "fencehttp: the request has no " + Header + " header"})
+		refuse(w, http.StatusPreconditionRequired, refusal{Error: "missing", Message: "fencehttp: the request has no " + Header + " header"})
 		return
 	}
 	resource := h.resource(r, f)
@@ -107,13 +99,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r.WithContext(NewContext(r.Context(), f)))
 	case errors.As(err, &stale):
 		refuse(w, http.StatusPreconditionFailed, refusal{
-			Error: refusalStale, Message: stale.Error(), Resource: stale.Resource, Token: stale.Token, Current: stale.Current,
+			Error: "stale", Message: stale.Error(), Resource: stale.Resource, Token: stale.Token, Current: stale.Current,
 		})
 	case errors.Is(err, fencing.ErrInvalidFence):
-		refuse(w, http.StatusBadRequest, refusal{Error: refusalInvalid, Message: err.Error()})
+		refuse(w, http.StatusBadRequest, refusal{Error: "invalid", Message: err.Error()})
 	default: // the error of a database is not for clients
 		refuse(w, http.StatusServiceUnavailable, refusal{
-			Error: refusalUnavailable, Message: "fencehttp: the token could not be checked", Resource: resource, Token: f.Token,
+			Error: "unavailable", Message: "fencehttp: the token could not be checked", Resource: resource, Token: f.Token,
 		})
 	}
 }

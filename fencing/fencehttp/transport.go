@@ -97,7 +97,7 @@ func CheckResponse(r *http.Response) error {
 		return errs.Errorf("fencehttp: read the refusal: %w", err)
 	}
 	var a refusal
-	if err := json.Unmarshal(body, &a); err != nil || len(body) == maxBody || a.Error != refusalStale || a.Resource == "" || a.Token <= 0 {
+	if err := json.Unmarshal(body, &a); err != nil || len(body) == maxBody || a.Error != "stale" || a.Resource == "" || a.Token <= 0 {
 		return nil //nolint:nilerr // another precondition
 	}
 	return &fencing.StaleError{Resource: a.Resource, Token: a.Token, Current: a.Current}
