@@ -1,6 +1,7 @@
 package once
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +37,8 @@ const persistence = 10 * time.Second
 //	NotDone(err)               did not happen     nothing        runs fn
 //	another error, or panics   may have happened  still started  follows the rule
 //
-// The rule also applies after the death of a process between "started" and "done". By default the
-// call fails with an *UnknownError (errors.Is ErrOutcomeUnknown). WithLookup finds out whether the
-// effect happened, and WithRetry runs fn again.
+// The rule also applies after the death of a process between "started" and "done". It is an
+// *UnknownError (errors.Is ErrOutcomeUnknown) unless WithLookup or WithRetry sets another one.
 //
 // fingerprint and the result are as for Tx. A result that can't be stored is an error of the first
 // call, which wraps ErrNoResult and is returned with the result, and of each repeated call.
@@ -58,16 +58,13 @@ const persistence = 10 * time.Second
 func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerprint []byte, fn func(ctx context.Context, l *pglock.Lease) (T, error), opts ...DoOption) (T, error) {
 	var zero T
 	cfg, err := newConfig(opts, DoOption.applyDo)
-	switch {
+	switch err = cmp.Or(err, checkKey(key)); {
 	case err != nil:
 		return zero, err
 	case fn == nil:
 		return zero, errs.InvalidOption("once", "do %.64q: the function is nil: must be set", key)
 	case client == nil:
 		return zero, errs.InvalidOption("once", "do %.64q: the client is nil: must be set", key)
-	}
-	if err := checkKey(key); err != nil {
-		return zero, err
 	}
 	cfg.schema = client.Schema()
 	c := doCall{config: cfg, client: client, store: backend.Inside.Store(client), Call: callOf(cfg, key, fingerprint)}

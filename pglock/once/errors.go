@@ -46,7 +46,7 @@ var (
 	// ErrNotFound: no call has used the key, or its record has expired.
 	ErrNotFound = errors.New("once: no such key")
 
-	// ErrInvalidKey: a key must be 1 to MaxKey bytes of UTF-8 without NUL.
+	// ErrInvalidKey: a key must be 1 to 512 bytes of UTF-8 without NUL.
 	ErrInvalidKey = errors.New("once: invalid key")
 )
 

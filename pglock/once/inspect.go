@@ -1,7 +1,9 @@
 package once
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"time"
 
@@ -11,6 +13,13 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
+)
+
+var (
+	//go:embed sql/resolve.sql
+	resolveSQL string
+	//go:embed sql/prune.sql
+	pruneSQL string
 )
 
 const getSQL = "SELECT k.key, k.state, coalesce(k.token, 0), coalesce(k.holder, ''), k.created_at, k.started_at, " +
@@ -33,11 +42,8 @@ type Info struct {
 // Get returns information about a key. The error wraps ErrNotFound if no call has used it or its
 // record has expired. It needs no fingerprint and returns no result. ctx bounds the call.
 func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (i Info, err error) {
-	if err := checkKey(key); err != nil {
-		return i, err
-	}
 	cfg, err := newConfig(opts, SchemaOption.applyTx)
-	if err != nil {
+	if err = cmp.Or(checkKey(key), err); err != nil {
 		return i, err
 	}
 	err = db.QueryRow(ctx, schema.Render(getSQL, cfg.schema), key).
@@ -51,21 +57,6 @@ func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (
 	return i, nil
 }
 
-// resolveSQL deletes the record of an attempt, or makes it one of an effect that happened. The
-// attempt is the one with the token, and is not running: a newer one has another token.
-const resolveSQL = `
-WITH stuck AS MATERIALIZED (
-    SELECT k.key FROM pglock.once_keys AS k JOIN pglock.once_started AS s ON s.key = k.key
-    WHERE k.key = $1::text AND k.token = $2::bigint AND NOT s.running
-    FOR UPDATE OF k
-), undone AS (
-    DELETE FROM pglock.once_keys AS k USING stuck AS s WHERE NOT $3::boolean AND k.key = s.key AND k.state = 'started' AND k.token = $2::bigint RETURNING 1
-), done AS (
-    UPDATE pglock.once_keys AS k SET state = 'done', result = NULL, expires_at = clock_timestamp() + $4::float8 * interval '1 ms'
-    FROM stuck AS s WHERE $3::boolean AND k.key = s.key AND k.state = 'started' AND k.token = $2::bigint RETURNING 1
-)
-SELECT (SELECT count(*) FROM undone) + (SELECT count(*) FROM done) = 1`
-
 // Resolve ends an attempt whose outcome is unknown, after an operator has found out whether its
 // effect happened. If it did, calls with the key get ErrNoResult for 24 h, as the result is not
 // known here; otherwise the next call runs the effect. The token is that of the attempt, as Get and
@@ -74,11 +65,8 @@ SELECT (SELECT count(*) FROM undone) + (SELECT count(*) FROM done) = 1`
 // If the attempt runs, or has an outcome, or if there is a newer one, nothing is changed, and the
 // error wraps ErrInProgress; without a record it wraps ErrNotFound. ctx bounds the call.
 func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token, happened bool, opts ...SchemaOption) error {
-	if err := checkKey(key); err != nil {
-		return err
-	}
 	cfg, err := newConfig(opts, SchemaOption.applyTx)
-	if err != nil {
+	if err = cmp.Or(checkKey(key), err); err != nil {
 		return err
 	}
 	var resolved bool
@@ -99,21 +87,6 @@ func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token
 	}
 	return errs.Errorf("%w, or has an outcome: key %.64q is %s, token %d", ErrInProgress, key, what, i.Token)
 }
-
-// pruneSQL deletes the expired ones of the next 1000 rows after the key $1, and returns the number
-// of rows read, the last key, and the number of deleted rows. It waits for no row lock. A row that
-// a call claims meanwhile is not expired any more, which the DELETE checks again.
-const pruneSQL = `
-WITH step AS MATERIALIZED (
-    SELECT k.key, k.expires_at <= clock_timestamp() AS expired FROM pglock.once_keys AS k WHERE k.key > $1::text ORDER BY k.key LIMIT 1000
-), expired AS MATERIALIZED (
-    SELECT k.key FROM pglock.once_keys AS k
-    WHERE k.key = ANY (ARRAY(SELECT s.key FROM step AS s WHERE s.expired)) AND k.expires_at <= clock_timestamp()
-    FOR UPDATE SKIP LOCKED
-), pruned AS (
-    DELETE FROM pglock.once_keys AS k USING expired AS e WHERE k.key = e.key RETURNING 1
-)
-SELECT (SELECT count(*) FROM step), coalesce((SELECT max(s.key) FROM step AS s), ''), (SELECT count(*) FROM pruned)`
 
 // Prune deletes the records of keys that have expired, and returns their number, also with an
 // error. Calls do not need it: it only frees space. Run it from time to time, for instance with

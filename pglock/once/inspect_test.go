@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock"
@@ -57,13 +58,13 @@ func TestInvalidInput(t *testing.T) {
 		_, err := once.Do(t.Context(), c, key, nil, func(context.Context, *pglock.Lease) (int, error) { return 1, nil }, opts...)
 		return err
 	}
-	for _, key := range []string{"", strings.Repeat("k", once.MaxKey+1), "a\x00b", "\xff"} {
+	for _, key := range []string{"", strings.Repeat("k", errs.MaxName+1), "a\x00b", "\xff"} {
 		wantErr(t, "Tx", inTx(key), once.ErrInvalidKey)
 		wantErr(t, "Do", do(key), once.ErrInvalidKey)
 		_, err := once.Get(t.Context(), f.pool, key, f.in)
 		wantErr(t, "Get", err, once.ErrInvalidKey)
 	}
-	long := strings.Repeat("k", once.MaxKey)
+	long := strings.Repeat("k", errs.MaxName)
 	wantErr(t, "control: the longest key in Tx", inTx(long))
 	wantErr(t, "control: the longest key in Do", do(long[1:]+"l"))
 	if name := once.LockName(long); len(name) > 512 || name == once.LockName(long[1:]+"l") || once.LockName("k") != "once:k" {

@@ -10,11 +10,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
-// MaxKey is the largest size of a key in bytes.
-const MaxKey = 512
-
 func checkKey(key string) error {
-	if err := errs.CheckText(key, MaxKey); err != nil {
+	if err := errs.CheckText(key, errs.MaxName); err != nil {
 		return errs.Errorf("%w: %.64q: it %w", ErrInvalidKey, key, err)
 	}
 	return nil

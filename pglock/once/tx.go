@@ -1,6 +1,7 @@
 package once
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -46,16 +47,13 @@ const savepoint pgtx.Savepoint = "pglock_once"
 func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byte, fn func(ctx context.Context) (T, error), opts ...TxOption) (T, error) {
 	var zero T
 	cfg, err := newConfig(opts, TxOption.applyTx)
-	switch {
+	switch err = cmp.Or(err, checkKey(key)); {
 	case err != nil:
 		return zero, err
 	case fn == nil:
 		return zero, errs.InvalidOption("once", "tx %.64q: the function is nil: must be set", key)
 	case pgtx.IsNil(tx):
 		return zero, errs.Errorf("once: tx %.64q: %w: it is nil", key, errs.ErrTx)
-	}
-	if err := checkKey(key); err != nil {
-		return zero, err
 	}
 	c := txCall{config: cfg, tx: tx, Call: callOf(cfg, key, fingerprint), records: records.Table{DB: tx, Schema: cfg.schema}}
 	e := encoder[T]{key: key}

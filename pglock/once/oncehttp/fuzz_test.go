@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/pglock/once"
 	"github.com/pglock/pglock-go/pglock/once/oncehttp"
 )
 
@@ -39,7 +39,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 			value = key[1 : n-1]
 		}
 		stored := scope + value
-		valid := value != "" && len(stored) <= once.MaxKey && utf8.ValidString(stored) && !strings.ContainsRune(stored, 0)
+		valid := value != "" && len(stored) <= errs.MaxName && utf8.ValidString(stored) && !strings.ContainsRune(stored, 0)
 		fx.calls.Store(0)
 		request := httptest.NewRequest(http.MethodPost, "/", nil)
 		request.Header[oncehttp.Header] = []string{key}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing/fencehttp"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -73,10 +74,10 @@ func TestRequestsWithoutKeyAndBadKeys(t *testing.T) {
 	want(t, "without a key, again", post(h, "", "/", ""), http.StatusCreated, "call 2", false)
 	required := f.handler(f.number, oncehttp.RequireKey(), oncehttp.WithMaxBody(4))
 	wantRefusal(t, "required", post(required, "", "/", ""), http.StatusBadRequest, "missing_key")
-	for _, key := range []string{`""`, strings.Repeat("k", once.MaxKey), "\xff"} { // with the scope, the second one is too long
+	for _, key := range []string{`""`, strings.Repeat("k", errs.MaxName), "\xff"} { // with the scope, the second one is too long
 		wantRefusal(t, key, post(required, key, "/", ""), http.StatusBadRequest, "invalid_key")
 	}
-	want(t, "control: the longest key", post(required, strings.Repeat("k", once.MaxKey-1), "/", "1234"), http.StatusCreated, "call 3", false)
+	want(t, "control: the longest key", post(required, strings.Repeat("k", errs.MaxName-1), "/", "1234"), http.StatusCreated, "call 3", false)
 	wantRefusal(t, "a body that is too large", post(required, "k", "/", "12345"), http.StatusRequestEntityTooLarge, "body_too_large")
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header[oncehttp.Header] = []string{"a", "b"}

@@ -66,7 +66,7 @@ func OneScope(*http.Request) string { return "" }
 // WithKeyCheck sets a function that checks the key of each request, without the double quotes
 // around it, for instance that it is a UUID. A key for which check returns an error is answered
 // with 400 invalid_key, whose detail has the text of the error. By default a key has, with its
-// scope, 1 to once.MaxKey bytes of UTF-8 without NUL.
+// scope, 1 to 512 bytes of UTF-8 without NUL.
 func WithKeyCheck(check func(key string) error) Option {
 	return func(c *config) error {
 		c.keyCheck = check

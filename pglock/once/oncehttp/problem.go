@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock/once"
 )
 
@@ -43,7 +44,7 @@ var problems = []struct {
 	kind   string
 	detail string
 }{
-	{once.ErrInvalidKey, http.StatusBadRequest, "invalid_key", fmt.Sprintf("the key must have 1 to %d bytes, with its scope", once.MaxKey)},
+	{once.ErrInvalidKey, http.StatusBadRequest, "invalid_key", fmt.Sprintf("the key must have 1 to %d bytes, with its scope", errs.MaxName)},
 	{once.ErrMismatch, http.StatusUnprocessableEntity, "mismatch", "the key was used for a request with another method, path, query or body, which may have had its effect: repeat that request as it was; a new key is for a new effect"},
 	{once.ErrInProgress, http.StatusConflict, "in_progress", "a request with the key is in progress: try again later"},
 	{once.ErrOutcomeUnknown, http.StatusInternalServerError, "outcome_unknown", "an earlier request with the key was interrupted, and its outcome is unknown"},
