@@ -23,12 +23,7 @@
 //	pooler         not in transaction mode: refused   any
 //	needs          nothing                            pglock's tables, a client
 //
-// While replicas of an earlier release still use goose's own session locker, pass the SessionLocker
-// WithKey(DefaultKey): it then acquires that lock too, so that old and new replicas exclude each
-// other. The next release can drop the option.
-//
-// A waiter of either kind holds no snapshot, so that it does not block CREATE INDEX CONCURRENTLY. A
-// wait ends when the context ends or the time of WithTimeout has passed.
+// A waiter of either kind holds no snapshot, so that it does not block CREATE INDEX CONCURRENTLY.
 //
 // Goose runs all files of a run on one connection, and then returns it to its pool, so what a file
 // sets by SET reaches the next files and the service: use SET LOCAL in a transaction.

@@ -12,12 +12,9 @@
 // Services with separate version tables therefore don't wait for each other, and Run and Wrap on
 // the same table exclude each other.
 //
-//   - Waiters hold no snapshot. CREATE INDEX CONCURRENTLY waits for all snapshots that are older
-//     than itself. With a lock that blocks in the server, such as golang-migrate's own, it waits
-//     for the waiters of that lock.
-//   - A wait ends when its context ends or the time of [WithTimeout] has passed, and leaves nothing
-//     on the server. The error says who holds the lock, and for how long if it is a lease.
-//   - A lost lock stops Run before the next migration.
+// Waiters hold no snapshot. CREATE INDEX CONCURRENTLY waits for all snapshots that are older than
+// itself. With a lock that blocks in the server, such as golang-migrate's own, it waits for the
+// waiters of that lock.
 //
 // # Rolling out
 //

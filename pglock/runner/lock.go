@@ -173,11 +173,7 @@ const (
 )
 
 // wait acquires the locks and meanwhile reports who holds them, as does its error, a
-// *pglock.WaitError.
-//
-// A waiter holds no snapshot: CREATE INDEX CONCURRENTLY, run by the holder, waits for all snapshots
-// that are older than itself. A lock that is granted after the wait has ended is released by
-// all.acquire.
+// *pglock.WaitError. A lock that is granted after the wait has ended is released by all.acquire.
 func (c *config) wait(ctx context.Context, own *pgxpool.Pool) (heldLocks, error) {
 	all, start := c.open(own), time.Now()
 	bounded, cancel := context.WithCancel(ctx)

@@ -66,9 +66,6 @@
 // passed. So each tick is completed once, but more than one process may have begun it. Use
 // [pglock.Lease.Guard] in the transaction for writes that must not happen twice even then.
 //
-// A run that fails counts as run: the caller gets the error, and the tick is recorded. A run that
-// fails because its context is done does not count: another process runs the tick.
-//
 // # Long runs and missed ticks
 //
 // Ticks of a job never overlap, and run in order. A tick that is due while an earlier one runs
@@ -91,18 +88,17 @@
 // [Job.Run] and most schedulers have no caller to return an error to. Run and RunDue log failures
 // at Warn: the job's own error, a lost lease, and a tick that could not be run, because the
 // database is unreachable or an earlier tick still runs. [WithReport] receives the results, for
-// metrics. A tick that another process has run (ErrDone) or is running (ErrRunning) is not a
-// failure: it is logged at Debug, and not reported.
+// metrics. A tick of another process ([Done]) is logged at Debug, and not reported.
 //
 // # Limits
 //
-//   - A machine whose clock is more than a minute ahead of the database's gets ErrClock. It would
-//     run ticks too early, and record them for all others.
+//   - A machine whose clock is ahead by more than a minute runs no tick ([ErrClock]): it would run
+//     ticks too early, and record them for all others.
 //   - If the database's clock was ahead too and is set back, the last recorded tick is in the
 //     future. Nothing says which of the ticks before it were run, so all of them fail with ErrClock
 //     until that time, or until an operator deletes the row that the error names. Then the latest
 //     tick that is due runs, although it may have run before.
 //   - All processes must use the same schedule, in the same time zone. Run, RunDue and BeginDue
-//     notice another zone and run no tick twice for it (ErrZone), but not another schedule.
+//     notice another zone ([ErrZone]), but not another schedule.
 //   - The job's writes are not fenced automatically. The function gets the lease to guard them.
 package schedule

@@ -61,12 +61,10 @@ func (r *rows) Close() { r.closed = true }
 
 func (r *rows) Err() error { return r.err }
 
-// CommandTag implements pgx.Rows with a tag that has only the number of rows.
 func (r *rows) CommandTag() pgconn.CommandTag {
 	return pgconn.NewCommandTag(strconv.Itoa(len(r.values)))
 }
 
-// FieldDescriptions implements pgx.Rows with fields that have only name, type and format.
 func (r *rows) FieldDescriptions() []pgconn.FieldDescription { return r.fields }
 
 func (r *rows) Next() bool {
@@ -129,8 +127,6 @@ func (r *rows) Values() ([]any, error) {
 	return values, nil
 }
 
-// RawValues implements pgx.Rows with bytes that may differ from those of the server, as the package
-// documentation says.
 func (r *rows) RawValues() [][]byte {
 	values, _ := r.current() // nil without one
 	return values

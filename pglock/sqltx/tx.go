@@ -43,9 +43,8 @@ func Wrap(tx SQLTx) *Tx {
 	return &Tx{tx: tx}
 }
 
-// Exec runs a statement, and returns a tag with only the number of rows. If ctx ends meanwhile, the
-// statement is canceled and the transaction is aborted, as after any failed statement, but it can
-// be rolled back to a savepoint.
+// Exec runs a statement, and cancels it if ctx ends meanwhile. The transaction is then aborted, as
+// after any failed statement.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
 	var tag pgconn.CommandTag
 	err := t.run(ctx, args, func(ctx context.Context, args []any) error {
@@ -60,8 +59,7 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (pgconn.Comman
 	return tag, err
 }
 
-// Query runs a statement and reads all its rows into memory. It treats ctx as Exec does, and the
-// rows, which are never nil, have the error too.
+// Query runs a statement as Exec does. The rows, which are never nil, have the error too.
 func (t *Tx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	r := &rows{at: -1}
 	err := t.run(ctx, args, func(ctx context.Context, args []any) error {
@@ -84,7 +82,7 @@ func (t *Tx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	return row{found}
 }
 
-// Commit commits the transaction, and ignores its context.
+// Commit commits the transaction.
 func (t *Tx) Commit(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil
@@ -92,7 +90,7 @@ func (t *Tx) Commit(context.Context) error {
 	return translated(t.tx.Commit())
 }
 
-// Rollback rolls the transaction back, and ignores its context.
+// Rollback rolls the transaction back.
 func (t *Tx) Rollback(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil

@@ -17,10 +17,9 @@
 //
 // # Security
 //
-// The function Authorize of the [Options] decides what each request may do. Without it, only
-// requests from this machine may look, as [FromThisMachine] defines it, and none may change
-// anything. A proxy on the same machine that neither marks requests nor keeps their Host makes
-// everybody local, so use Authorize behind one.
+// The function Authorize of the [Options] decides what each request may do. A proxy on the same
+// machine that neither marks requests nor keeps their Host makes all of them local to
+// [FromThisMachine], so use Authorize behind one.
 //
 // Actions are POST requests that [http.CrossOriginProtection] lets through. A browser says where a
 // form comes from only over HTTPS and to localhost, and a form over plain HTTP to another host is
