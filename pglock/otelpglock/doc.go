@@ -30,18 +30,12 @@
 //	pglock.tick.next          gauge            s           pglock.lock.name
 //	pglock.tick.last_success  gauge            s           pglock.lock.name
 //
-// Durations are in seconds. pglock.acquire.duration covers the whole call, with the wait.
-// pglock.acquire.ahead has the number of waiters ahead of each call that had to wait.
-// pglock.renewal.remaining has the part of the TTL that remained at each renewal: about 0.67 is
-// usual, and a lease is in danger as it approaches 0. pglock.acquire.attempts counts the statements
-// that calls needed. pglock.lease.active counts the leases of this process, and keeps one that
-// Close could not release.
+// pglock.lease.active keeps a lease that Close could not release. docs/reference/metrics.md says
+// what to read from each metric.
 //
 // pglock.results counts what is built on locks: see [observe.Kind]. Its subject is pglock.lock.name
-// for elections and jobs, none for the listening connection, and otherwise pglock.group. While
-// pglock.listener.active is 0, waiters poll. pglock.tick.next is when the next tick of a job is
-// due, in seconds since 1970, or 0 if none is, and pglock.tick.last_success when this process last
-// did one.
+// for elections and jobs, none for the listening connection, and otherwise pglock.group.
+// pglock.tick.next is 0 if no tick is due.
 //
 // Counters for alerts start at 0, since the increase of a series that begins with 1 is not seen:
 // those of a group when its first acquire ends (without [WithGroup] in [New]), and those of an

@@ -33,22 +33,16 @@ func newConfig(opts []Option) (config, error) {
 // WithMeterProvider sets the provider of the instruments, which by default is the global one.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(c *config) error {
-		if p == nil {
-			return invalidOption("the meter provider is nil: must be set")
-		}
 		c.meters = p
-		return nil
+		return require(p != nil, "the meter provider")
 	}
 }
 
 // WithTracerProvider sets the provider of the tracer, which by default is the global one.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(c *config) error {
-		if p == nil {
-			return invalidOption("the tracer provider is nil: must be set")
-		}
 		c.tracers = p
-		return nil
+		return require(p != nil, "the tracer provider")
 	}
 }
 
@@ -59,11 +53,8 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 // names are in the group "default".
 func WithGroup(group func(name string) string) Option {
 	return func(c *config) error {
-		if group == nil {
-			return invalidOption("the group function is nil: must be set")
-		}
 		c.group = group
-		return nil
+		return require(group != nil, "the group function")
 	}
 }
 
@@ -73,6 +64,9 @@ func WithoutNames() Option {
 	return func(c *config) error { c.hideNames = true; return nil }
 }
 
-func invalidOption(format string, args ...any) error {
-	return fmt.Errorf("otelpglock: %w: "+format, append([]any{pglock.ErrInvalidOption}, args...)...)
+func require(set bool, what string) error {
+	if set {
+		return nil
+	}
+	return fmt.Errorf("otelpglock: %w: %s is nil: must be set", pglock.ErrInvalidOption, what)
 }
