@@ -220,7 +220,7 @@ func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error
 	case s.lost:
 		return exitStatus(statusLost)
 	}
-	status := process.Status()
+	status := process.Status
 	if endStatus := f.end(g, status, signals); status == 0 || endStatus == statusLost {
 		status = endStatus
 	}

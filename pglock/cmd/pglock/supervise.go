@@ -50,7 +50,7 @@ type supervision struct {
 
 // run returns when the command has ended. After a termination signal it waits for the group too.
 func (s *supervision) run() {
-	lost, ended := s.lease.Done(), s.process.Done()
+	lost, ended := s.lease.Done(), s.process.Done
 	for !s.done() {
 		// Several channels may be ready, and any order is right. In particular, a command is never
 		// continued under a lost lease, because resume checks the lease itself.
@@ -63,7 +63,7 @@ func (s *supervision) run() {
 			s.commandEnded()
 		case sig := <-s.signals.c:
 			s.forward(sig)
-		case sig := <-s.process.Stopped():
+		case sig := <-s.process.Stopped:
 			if s.process.Follow(sig) {
 				s.resume()
 			}
@@ -109,7 +109,7 @@ func (s *supervision) done() bool {
 	case s.lost:
 		return !s.process.Alive()
 	}
-	return !s.interrupted && !s.process.Signaled() || !s.process.GroupAlive()
+	return !s.interrupted && !s.process.Signaled || !s.process.GroupAlive()
 }
 
 // deadlines returns when the supervisor must send TERM and KILL. A running pglock sends TERM itself

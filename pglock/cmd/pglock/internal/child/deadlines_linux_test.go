@@ -41,10 +41,10 @@ func TestDeadlines(t *testing.T) {
 		t.Error("TERM has ended them, or the deadline does not count as reached any more")
 	}
 	setTimer(p.heartbeat.kill, time.Now())
-	waitFor(t, "the command ends", p.Done())
+	waitFor(t, "the command ends", p.Done)
 	waitFor(t, "the last process ends", p.treeEnded)
-	if p.Status() != 128+int(syscall.SIGKILL) || runs(pid) || strings.Count(log(), "TERM") != 1 {
-		t.Errorf("status %d, the daemon runs: %v, TERM: %q", p.Status(), runs(pid), log())
+	if p.Status != 128+int(syscall.SIGKILL) || runs(pid) || strings.Count(log(), "TERM") != 1 {
+		t.Errorf("status %d, the daemon runs: %v, TERM: %q", p.Status, runs(pid), log())
 	}
 }
 
@@ -72,9 +72,9 @@ func TestBeatTakesNoReachedDeadlineBack(t *testing.T) {
 			if !reached {
 				touch(t, dir, "go")
 			}
-			waitFor(t, "the command ends", p.Done())
-			if p.Status() != want {
-				t.Errorf("status %d, want %d", p.Status(), want)
+			waitFor(t, "the command ends", p.Done)
+			if p.Status != want {
+				t.Errorf("status %d, want %d", p.Status, want)
 			}
 		})
 	}
@@ -96,9 +96,9 @@ func TestDeadlineBeforeTheStart(t *testing.T) {
 		return past, past.Add(time.Hour)
 	}})
 	locktest.OK(t, err)
-	waitFor(t, "the command ends", p.Done())
-	if p.Status() != 128+int(syscall.SIGTERM) || !p.Expired() {
-		t.Errorf("status %d, expired %v", p.Status(), p.Expired())
+	waitFor(t, "the command ends", p.Done)
+	if p.Status != 128+int(syscall.SIGTERM) || !p.Expired() {
+		t.Errorf("status %d, expired %v", p.Status, p.Expired())
 	}
 	p.Close()
 }

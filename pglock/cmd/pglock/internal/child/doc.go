@@ -29,10 +29,6 @@
 //	while this is suspended
 //	both are suspended         the tree runs on until one of them continues
 //
-// The deadlines are two timers in the kernel, which both processes share. This process moves them
-// again and again while it runs. The supervisor sends TERM to the tree when the first is reached,
-// and KILL when the second is.
-//
 // The supervisor is this program, started again: see Hook. It has its own process group, discards
 // signals, and prints nothing. Its name is lock-supervisor, which `pkill -9 pglock` does not match.
 //

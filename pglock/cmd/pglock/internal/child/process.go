@@ -27,23 +27,10 @@ func (c Command) attr(sys *syscall.SysProcAttr) *os.ProcAttr {
 
 // Process is a command that was started, whose methods only one goroutine may call.
 type Process struct {
-	stopped  chan os.Signal // nil on Windows, which does not stop processes
-	done     chan struct{}  // closed when the command has ended
-	status   int            // set before done is closed
-	signaled bool           // set before done is closed
-	system                  // the fields of this operating system
+	Stopped chan os.Signal // the signal, each time one has stopped the command; nil on Windows
+	Done    chan struct{}  // closed when the command has ended, after the next two are set
+
+	Status   int  // the command's, or 128 plus the number of the signal that ended it
+	Signaled bool // a signal ended the command, which is never so on Windows
+	system        // the fields of this operating system
 }
-
-// Done returns a channel that is closed when the command has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Stopped returns a channel that receives the signal each time a signal has stopped the command.
-func (p *Process) Stopped() <-chan os.Signal { return p.stopped }
-
-// Status returns, once Done is closed, the command's exit status, or 128 plus the number of the
-// signal that ended it.
-func (p *Process) Status() int { return p.status }
-
-// Signaled reports, once Done is closed, whether a signal ended the command, which is never so on
-// Windows.
-func (p *Process) Signaled() bool { return p.signaled }

@@ -10,7 +10,7 @@ import (
 
 // newProcess returns a Process that is not started.
 func newProcess() *Process {
-	p := &Process{stopped: make(chan os.Signal), done: make(chan struct{})}
+	p := &Process{Stopped: make(chan os.Signal), Done: make(chan struct{})}
 	p.terminal = openTerminal()
 	return p
 }
@@ -33,11 +33,11 @@ func (c Command) start(t *terminal, sys *syscall.SysProcAttr) (pid int, err erro
 
 // ended records the end of the command.
 func (p *Process) ended(status syscall.WaitStatus) {
-	p.status, p.signaled = status.ExitStatus(), status.Signaled()
-	if p.signaled {
-		p.status = 128 + int(status.Signal())
+	p.Status, p.Signaled = status.ExitStatus(), status.Signaled()
+	if p.Signaled {
+		p.Status = 128 + int(status.Signal())
 	}
-	close(p.done)
+	close(p.Done)
 }
 
 // Signal sends sig to the group, and returns nil if the group is empty.

@@ -33,33 +33,30 @@ func Start(c Command) (*Process, error) {
 		j.close()
 		return nil, err
 	}
-	p := &Process{done: make(chan struct{}), system: system{process, j}}
+	p := &Process{Done: make(chan struct{}), system: system{process, j}}
 	go p.run()
 	return p, nil
 }
 
 func (p *Process) run() {
-	defer close(p.done)
+	defer close(p.Done)
 	state, err := p.process.Wait()
 	if err != nil {
-		p.status = 1 // impossible: no other goroutine waits for it
+		p.Status = 1 // impossible: no other goroutine waits for it
 		return
 	}
-	p.status = state.ExitCode()
+	p.Status = state.ExitCode()
 }
 
 // Signal sends Ctrl-Break to the group, the only signal that another group can receive.
 func (p *Process) Signal(os.Signal) error {
 	select {
-	case <-p.done: // another process may have the number of the group by now
+	case <-p.Done: // another process may have the number of the group by now
 		return nil
 	default:
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(p.process.Pid))
 	}
 }
-
-// Expired returns false: there is no supervisor.
-func (p *Process) Expired() bool { return false }
 
 // Terminate sends Ctrl-Break to the group.
 func (p *Process) Terminate() error { return p.Signal(os.Interrupt) }
@@ -69,13 +66,6 @@ func (p *Process) Kill() error { return windows.TerminateJobObject(p.job.handle,
 
 // GroupAlive reports whether the command or a process that it has started still runs.
 func (p *Process) GroupAlive() bool { return p.job.active() > 0 }
-
-// Alive is GroupAlive: the job contains all processes that the command has started.
-func (p *Process) Alive() bool { return p.GroupAlive() }
-
-// Remaining reports whether a process is left in the job. It returns no names, since a job only
-// counts its processes.
-func (p *Process) Remaining() (names []string, left bool) { return nil, p.GroupAlive() }
 
 // Follow does nothing: Windows does not stop processes.
 func (p *Process) Follow(os.Signal) (resume bool) { return false }
@@ -89,9 +79,6 @@ func (p *Process) Close() {
 	_ = p.job.limit(0)
 	p.job.close()
 }
-
-// Hook does nothing: only Linux has a supervisor.
-func Hook() {}
 
 // job is a job object with only one handle. The system ends its processes, and all that they start,
 // when the handle is closed, and it closes the handle when this process ends.

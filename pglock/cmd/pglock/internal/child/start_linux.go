@@ -116,9 +116,9 @@ func (p *Process) runEvents() {
 func (p *Process) handle(e event) {
 	switch e.Kind {
 	case stopped:
-		p.stopped <- syscall.Signal(e.Value)
+		p.Stopped <- syscall.Signal(e.Value)
 	case ended:
-		if !isClosed(p.done) {
+		if !isClosed(p.Done) {
 			p.ended(syscall.WaitStatus(e.Value))
 		}
 	case treeEnded:

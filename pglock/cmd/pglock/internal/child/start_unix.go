@@ -36,7 +36,7 @@ func (p *Process) runWait() {
 		switch {
 		case err == nil && pid != p.pid:
 		case err == nil && status.Stopped():
-			p.stopped <- status.StopSignal()
+			p.Stopped <- status.StopSignal()
 		default: // an error is impossible: nothing else waits for the command
 			p.ended(status)
 			return
@@ -52,23 +52,10 @@ func (p *Process) signalTree(signals ...syscall.Signal) (err error) {
 	return err
 }
 
-// Expired returns false: there is no supervisor.
-func (p *Process) Expired() bool { return false }
-
 func (p *Process) terminated() {}
-
-// Alive is GroupAlive: processes that have left the group can't be found.
-func (p *Process) Alive() bool { return p.GroupAlive() }
-
-// Remaining reports whether a process is left in the group. It returns no names, since the members
-// of a group can't be listed.
-func (p *Process) Remaining() (names []string, left bool) { return nil, p.GroupAlive() }
 
 // Close takes back the foreground of the terminal, and must be called after the end of the command.
 func (p *Process) Close() {
 	p.terminal.close()
 	p.terminal = nil
 }
-
-// Hook does nothing: only Linux has a supervisor.
-func Hook() {}

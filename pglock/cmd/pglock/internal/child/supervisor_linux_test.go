@@ -26,7 +26,7 @@ func startScript(t *testing.T, script string) (p *Process, dir string) {
 	locktest.OK(t, err)
 	t.Cleanup(func() {
 		_ = p.Kill() // usually nothing is left
-		<-p.Done()
+		<-p.Done
 		p.Close()
 	})
 	pgtest.Eventually(t, "the script is ready", func() bool {
@@ -82,9 +82,9 @@ func TestSignalsToTheSupervisorDoNothing(t *testing.T) {
 		locktest.OK(t, p.supervisor.Signal(sig))
 	}
 	touch(t, dir, "go")
-	waitFor(t, "the command ends", p.Done())
-	if p.Status() != 3 || p.Signaled() {
-		t.Errorf("status %d", p.Status())
+	waitFor(t, "the command ends", p.Done)
+	if p.Status != 3 || p.Signaled {
+		t.Errorf("status %d", p.Status)
 	}
 	waitFor(t, "the supervisor reports that nothing is left", p.treeEnded)
 }
@@ -95,9 +95,9 @@ func TestKilledSupervisor(t *testing.T) {
 	p, dir := startScript(t, daemon+`echo > ready; exec sleep 60`)
 	pid := pidIn(t, dir, "daemon")
 	locktest.OK(t, p.supervisor.Kill())
-	waitFor(t, "the command ends", p.Done())
-	if p.Status() != 128+int(syscall.SIGKILL) || !p.Signaled() {
-		t.Errorf("status %d", p.Status())
+	waitFor(t, "the command ends", p.Done)
+	if p.Status != 128+int(syscall.SIGKILL) || !p.Signaled {
+		t.Errorf("status %d", p.Status)
 	}
 	if left, _ := p.Remaining(); !p.Alive() || !slices.Equal(left, []string{"sleep (pid " + strconv.Itoa(pid) + ")"}) {
 		t.Errorf("alive %v, %v is left, want %d", p.Alive(), left, pid)
@@ -122,7 +122,7 @@ func TestCloseKeepsOtherProcesses(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"running": syscall.SIGCONT, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			p, dir := startScript(t, daemon+`echo > ready`)
-			waitFor(t, "the command ends", p.Done())
+			waitFor(t, "the command ends", p.Done)
 			pid := pidIn(t, dir, "daemon")
 			defer func() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -160,7 +160,7 @@ func TestKillEndsAGrowingTree(t *testing.T) {
 		_ = p.Kill()
 		return !p.Alive()
 	})
-	waitFor(t, "the command ends", p.Done())
+	waitFor(t, "the command ends", p.Done)
 	if left, any := p.Remaining(); any {
 		t.Errorf("%v is left", left)
 	}
