@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Sender is a pool, a connection or a transaction of pgx.
-type Sender interface {
+// sender is a pool, a connection or a transaction of pgx.
+type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
@@ -39,7 +39,7 @@ const stillBoundSQL = "SELECT pglock.require_bound($1::text, $2::bigint)"
 // are then committed, as the holder. Those after it are undone, unless b has committed them too.
 //
 // ctx bounds the call, and b can be sent once, like any pgx.Batch.
-func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
+func Batch(ctx context.Context, db sender, f Fence, b *pgx.Batch) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -52,8 +52,26 @@ func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	}
 	checked := slices.ContainsFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return !isPlain(q.SQL) })
 	begin := checked && !within
-	var outcome batchOutcome
-	results := db.SendBatch(ctx, guardedBatch(f, b, begin, checked, &outcome))
+	guarded, outcomes := &pgx.Batch{}, map[string]error{} // of what this function adds
+	queue := func(statement string) {
+		guarded.Queue(render(statement, f.schemaName()), f.Name, int64(f.Token)).Fn = func(results pgx.BatchResults) error {
+			_, err := results.Exec()
+			outcomes[statement] = err
+			return err
+		}
+	}
+	if begin {
+		guarded.BeginTx(pgx.TxOptions{})
+	}
+	queue(bindSQL)
+	guarded.QueuedQueries = append(guarded.QueuedQueries, b.QueuedQueries...)
+	if checked {
+		queue(stillBoundSQL)
+	}
+	if begin {
+		guarded.Queue("commit")
+	}
+	results := db.SendBatch(ctx, guarded)
 	if tx := results.Tx(); tx != nil {
 		// After the commit it only returns the connection to the pool. If it fails, pgx closes the
 		// connection.
@@ -61,19 +79,14 @@ func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	}
 	err := results.Close()                // reads until the server has answered the commit
 	var refused pgx.ErrPreprocessingBatch // by pgx, before it sent anything
+	refusal, sent := outcomes[bindSQL]
 	switch {
-	case outcome.txEnded:
+	case pgtx.SQLState(outcomes[stillBoundSQL]) == codeUnfenced:
 		return errs.Errorf("%w: the batch has ended the transaction that it was sent in: %w", ErrInvalidOption, err)
-	case err == nil || outcome.bound || errors.As(err, &refused) && refused.SQL() != render(bindSQL, f.schemaName()):
+	case err == nil || sent && refusal == nil || errors.As(err, &refused) && refused.SQL() != render(bindSQL, f.schemaName()):
 		return Explain(err)
 	}
 	return explainCall(f.schemaName(), fmt.Sprintf("batch of %q", f), err)
-}
-
-// batchOutcome is the result of the statements that Batch has added.
-type batchOutcome struct {
-	bound   bool // the guard has passed
-	txEnded bool // the statements have ended the transaction
 }
 
 // plainWords begin statements that need no explicit transaction and can't end one.
@@ -87,35 +100,9 @@ func isPlain(sql string) bool {
 	return found && !strings.Contains(sql, ";") && slices.Contains(plainWords, strings.ToUpper(word))
 }
 
-// guardedBatch puts the guard in front of the statements of b. With begin it adds BEGIN and COMMIT.
-// With checked it checks at the end that the transaction is still the same.
-func guardedBatch(f Fence, b *pgx.Batch, begin, checked bool, outcome *batchOutcome) *pgx.Batch {
-	guarded := &pgx.Batch{}
-	if begin {
-		guarded.BeginTx(pgx.TxOptions{})
-	}
-	guarded.Queue(render(bindSQL, f.schemaName()), f.Name, int64(f.Token)).Fn = func(results pgx.BatchResults) error {
-		_, err := results.Exec()
-		outcome.bound = err == nil
-		return err
-	}
-	guarded.QueuedQueries = append(guarded.QueuedQueries, b.QueuedQueries...)
-	if checked {
-		guarded.Queue(render(stillBoundSQL, f.schemaName()), f.Name, int64(f.Token)).Fn = func(results pgx.BatchResults) error {
-			_, err := results.Exec()
-			outcome.txEnded = pgtx.SQLState(err) == codeUnfenced
-			return err
-		}
-	}
-	if begin {
-		guarded.Queue("commit")
-	}
-	return guarded
-}
-
-// inTransaction reports whether a Sender is in a transaction. That is known of a transaction of the
+// inTransaction reports whether a sender is in a transaction. That is known of a transaction of the
 // caller's, and of a pool or a connection, in which a statement may have begun one.
-func inTransaction(db Sender) (within, known bool) {
+func inTransaction(db sender) (within, known bool) {
 	const idle = 'I'
 	switch db.(type) {
 	case interface {

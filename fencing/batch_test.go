@@ -125,6 +125,11 @@ func TestABatchIsOneTransaction(t *testing.T) {
 	})
 }
 
+// sender is a pool, a connection or a transaction of pgx.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
 // TestBatchInATransaction of the caller's commits with it. A sender that does not report whether it
 // is in a transaction is refused.
 func TestBatchInATransaction(t *testing.T) {
@@ -135,7 +140,7 @@ func TestBatchInATransaction(t *testing.T) {
 	g.exec(conn, "BEGIN")
 	for name, db := range map[string]interface {
 		execer
-		fencing.Sender
+		sender
 	}{"a Tx": g.begin(), "a connection": conn.Conn()} {
 		for _, s := range []string{"INSERT INTO " + table + " VALUES (1, 0)", "SET LOCAL lock_timeout = '1s'", "DO $$ BEGIN NULL; END $$"} {
 			want(t, name+": "+s, fencing.Batch(t.Context(), db, f, batch(s)), nil)
@@ -144,10 +149,10 @@ func TestBatchInATransaction(t *testing.T) {
 		g.exec(db, "ROLLBACK")
 		g.holds(table, "")
 	}
-	for name, db := range map[string]fencing.Sender{"a pool's connection": conn, "a connection": conn.Conn()} {
+	for name, db := range map[string]sender{"a pool's connection": conn, "a connection": conn.Conn()} {
 		wantCode(t, "a block that commits, on "+name, fencing.Batch(t.Context(), db, f, batch("DO $$ BEGIN COMMIT; END $$")), "2D000")
 	}
-	silent := struct{ fencing.Sender }{g.writer}
+	silent := struct{ sender }{g.writer}
 	want(t, "an unknown sender", fencing.Batch(t.Context(), silent, f, batch("INSERT INTO "+table+" VALUES (1, 0)")), fencing.ErrInvalidOption)
 	g.holds(table, "")
 }
@@ -252,10 +257,10 @@ func TestBatchThatEndsItsTransaction(t *testing.T) {
 		first, last := "INSERT INTO "+table+" VALUES (1, 0)", "INSERT INTO "+table+" VALUES (2, 0)"
 		for _, word := range []string{"COMMIT", "-- x\rCOMMIT", "/* a /* b */ */ end", "ROLLBACK", "ABORT", "COMMIT AND CHAIN", "PREPARE TRANSACTION 'p'"} {
 			tx := g.begin()
-			for db, statements := range map[fencing.Sender][]string{pool: {first, word, last}, tx: {first, word}} {
+			for db, statements := range map[sender][]string{pool: {first, word, last}, tx: {first, word}} {
 				g.sql("DELETE FROM " + table)
 				want(t, word, fencing.Batch(t.Context(), db, f, batch(statements...)), fencing.ErrInvalidOption)
-				if db == fencing.Sender(tx) {
+				if db == sender(tx) {
 					_ = tx.Rollback(t.Context()) // it has ended
 				}
 				if word == "PREPARE TRANSACTION 'p'" {
