@@ -1,18 +1,5 @@
-// Command pglock runs programs under a distributed lock in PostgreSQL.
-//
-//	pglock run [flags] NAME -- COMMAND [ARGUMENT...]
-//	pglock lead [flags] NAME -- COMMAND [ARGUMENT...]
-//	pglock lead --http ADDRESS [flags] NAME
-//	pglock hold [--wait D] NAME
-//	pglock ls [--all] [--waiting] [--pattern P] [--holder H] [--label K=V] [--json]
-//	pglock show NAME | watch NAME [--json]
-//	pglock top [--once] [--screen S] [--read-only]
-//	pglock ui [--addr A] [--access read|operate|revoke]
-//	pglock release NAME --force [--token T] [--reason R]
-//	pglock once ls | show KEY | resolve KEY --happened|--did-not-happen
-//	pglock doctor [--as user|writer|owner|reader] [--quiet] [--json]
-//	pglock migrate up [--grant-user ROLE] [--revoke ROLE] | down --yes | version | force N
-//	pglock --version
+// Command pglock runs programs under a distributed lock in PostgreSQL, and shows and ends locks.
+// docs/reference/cli.md lists its commands with their flags and exit statuses.
 //
 // # A run
 //
@@ -30,9 +17,6 @@
 //	       │
 //	the command's status, or 128 + n if signal n ended it
 //
-// The help of each command has its own exit statuses. The status is 64 for wrong usage, and 70 for
-// errors without a specific status.
-//
 // # Guarantees
 //
 // While COMMAND runs, no other holder is granted the lock. If the lease can't be renewed, the
@@ -42,16 +26,14 @@
 // pglock ends within 5 s of the command, or of an interruption, also if the server hangs.
 //
 // On Linux and Windows "the command" includes all processes that it has started, in any process
-// group or session, and a killed pglock ends them too. On Linux pglock needs /proc and a second
-// process for this, a supervisor, which package child describes. On other systems a loss ends the
-// command's process group only.
+// group or session, and a killed pglock ends them too. Package child says how, and what it needs. On
+// other systems a loss ends the command's process group only.
 //
 // # Limits
 //
-// The lock is held while the command runs, not while its background processes run. The help of
-// pglock run says what becomes of them, and of the command when pglock is suspended or killed. On
-// systems other than Linux, a suspended pglock's command runs on beside the next holder until
-// pglock continues. Fence writes that must not come late, with PGLOCK_TOKEN.
+// The help of pglock run says what becomes of processes in the background, and of the command when
+// pglock is suspended or killed. On systems other than Linux, a suspended pglock's command runs on
+// beside the next holder. Fence writes that must not come late, with PGLOCK_TOKEN.
 //
 // If pglock and its supervisor are suspended or killed at the same time, or one of each, some of
 // the processes run on: package child has the cases. A command that gains privileges when it starts

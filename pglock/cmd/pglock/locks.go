@@ -126,13 +126,8 @@ func sessionsOf(ctx context.Context, client *pglock.Client) inspect.Snapshot {
 }
 
 // guardsOf returns those of the sessions that guard a grant of the lock.
-func guardsOf(k inspect.Lock, all []inspect.Guard) (of []inspect.Guard) {
-	for _, g := range all {
-		if g.Name == k.Name {
-			of = append(of, g)
-		}
-	}
-	return of
+func guardsOf(k inspect.Lock, all []inspect.Guard) []inspect.Guard {
+	return slices.DeleteFunc(slices.Clone(all), func(g inspect.Guard) bool { return g.Name != k.Name })
 }
 
 // unknownLock returns the error for a name without a row, with names that look like it.
