@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -18,9 +17,7 @@ type Locker struct {
 	client *pglock.Client
 	name   string
 	cfg    config
-
-	mu    sync.Mutex
-	lease *pglock.Lease // guarded by mu; nil if not locked
+	lease  atomic.Pointer[pglock.Lease] // nil if not locked
 }
 
 // NewLocker returns the Locker of the named lock, whose lease has the TTL of the client, which
@@ -51,9 +48,7 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.lease = lease
-	l.mu.Unlock()
+	l.lease.Store(lease)
 	if run, ok := ctx.Value(runKey{l}).(*runContext); ok {
 		run.lease.Store(lease)
 		context.AfterFunc(lease.Context(), run.checkLease) // the run may have returned, and then its context is done
@@ -64,10 +59,7 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 // Unlock releases the lock, also if ctx has ended. If the lease was lost before, the error wraps
 // pglock.ErrLost: another process may have migrated at the same time.
 func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
-	l.mu.Lock()
-	lease := l.lease
-	l.lease = nil
-	l.mu.Unlock()
+	lease := l.lease.Swap(nil)
 	if lease == nil {
 		return fmt.Errorf("gooselock: unlock %q: not locked", l.name)
 	}

@@ -20,7 +20,7 @@ func TestI3_StopOnLossReadsTheClock(t *testing.T) {
 	for range 4 { // without reading the clock, the timer is first in about one round of two
 		ctx, stop := locker.StopOnLoss(t.Context())
 		locktest.OK(t, locker.Lock(ctx, nil))
-		locktest.WaitUntilPast(locker.lease.Deadline())
+		locktest.WaitUntilPast(locker.lease.Load().Deadline())
 		if err := ctx.Err(); err == nil || !errors.Is(context.Cause(ctx), pglock.ErrLost) {
 			t.Errorf("past the deadline the context says %v, cause %v", err, context.Cause(ctx))
 		}
