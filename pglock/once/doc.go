@@ -29,8 +29,6 @@
 //     may have had its effect. Each call that returns nil returns the same result.
 //   - A key that is used for another request is [ErrMismatch], while the key is kept.
 //   - A repeated call that finds an answer writes nothing and holds no lock.
-//   - If the outcome is unknown, Do returns [ErrOutcomeUnknown] and does not run fn again, unless
-//     the caller demands it by [WithRetry].
 //
 // # The states of a key
 //
@@ -42,10 +40,7 @@
 // A key that is started has a running attempt, or an unknown outcome. The attempt is running while
 // its lease is held, which [Get] and the view once_started report. The record of an unknown outcome
 // never expires. The next call of Do with a rule resolves it, and so does an operator who has found
-// out what happened:
-//
-//	SELECT * FROM pglock.once_started WHERE NOT running;
-//	DELETE FROM pglock.once_keys WHERE key = … AND state = 'started';  -- it did not happen
+// out what happened, by [Resolve] or `pglock once resolve`.
 //
 // # Which errors of fn mean what
 //
@@ -85,7 +80,5 @@
 // An asynchronous failover may lose the record of an attempt of Do, and then the next call repeats
 // the effect, which synchronous replication prevents.
 //
-// # Rights
-//
-// Callers need the rights that migrations.WithUser grants. They may then read and change all keys.
+// The rights that migrations.WithUser grants, which callers need, are for all keys.
 package once

@@ -94,10 +94,8 @@ func WithRetry() DoOption {
 //   - an error marked with Failed: it failed permanently, which is recorded and returned.
 //   - another error: the outcome stays unknown. Do returns it in an *UnknownError.
 //
-// "It did not happen" must stay true. The process of the earlier attempt may be paused instead of
-// dead, and may continue later: its context is done, but its request may already be on the way.
-// Let the receiver refuse an older token or a second request with the key. T must be the result
-// type of Do. Default: ErrOutcomeUnknown.
+// "It did not happen" must stay true, although the process of the earlier attempt may continue: see
+// Paused processes above. T must be the result type of Do. Default: ErrOutcomeUnknown.
 func WithLookup[T any](lookup func(ctx context.Context, l *pglock.Lease, s Started) (T, error)) DoOption {
 	return option(func(c *config) error {
 		c.lookup = lookup

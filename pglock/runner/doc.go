@@ -49,8 +49,7 @@
 // pool's hooks make apply to each of them.
 //
 // Wrap replaces the lock of golang-migrate's driver and nothing else: the driver marks every
-// migration dirty first, skips files that were merged late, and runs all files on one connection. A
-// run whose lock is lost continues.
+// migration dirty first, skips files that were merged late, and runs all files on one connection.
 //
 // # The record of files
 //
@@ -66,7 +65,4 @@
 //	golang-migrate has raised the version        the files above the last recorded one count as applied
 //	golang-migrate has lowered the version       the files above the version run again
 //	the source has no file for a recorded row    accepted: an earlier release has fewer files
-//
-// A version table belongs to one source. Run refuses another source ([ErrOtherSource]), and a
-// version that the source does not have ([ErrUnknownVersion], [AllowNewer]).
 package runner

@@ -143,10 +143,7 @@ type row struct{ pgx.Rows }
 func (r row) Scan(dest ...any) error {
 	defer r.Close()
 	if !r.Next() {
-		if err := r.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
+		return cmp.Or(r.Err(), pgx.ErrNoRows)
 	}
 	return r.Rows.Scan(dest...)
 }

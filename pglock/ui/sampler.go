@@ -38,9 +38,8 @@ type point struct {
 	held, waiting int
 }
 
-// sampler reads the database for all viewers, one read at a time, and viewers of one page share a
-// reading. Pages that are opened are read at once. Updates of all open pages together take at most
-// a hundredth of the time, and no page is updated more often than once per interval.
+// sampler reads the database for all viewers, as Load of the package's documentation says. Pages
+// that are opened are read at once, and none is updated more often than once per interval.
 type sampler struct {
 	restless bool          // updates follow one another without a rest
 	bound    time.Duration // of a read

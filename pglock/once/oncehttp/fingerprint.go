@@ -16,9 +16,7 @@ import (
 // mime/multipart reads no form from them either.
 const maxParts = 1000
 
-// defaultFingerprint returns the query and the body. A library makes a new boundary for each
-// attempt to send a multipart body, so the parts are compared instead: their headers and their
-// content.
+// defaultFingerprint is the default of WithFingerprint.
 func defaultFingerprint(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
