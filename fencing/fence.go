@@ -28,10 +28,8 @@ type Fence struct {
 // schema.
 func (f Fence) String() string { return fmt.Sprintf("%s@%d", f.Name, f.Token) }
 
-// schemaName returns the schema, the default one if Schema is empty.
 func (f Fence) schemaName() string { return cmp.Or(f.Schema, schema.Default) }
 
-// check returns an error that wraps ErrInvalidFence if no grant can have the fence.
 func (f Fence) check() error {
 	if err := checkGrant(f.Name, f.Token); err != nil {
 		return err
@@ -42,7 +40,6 @@ func (f Fence) check() error {
 	return nil
 }
 
-// checkGrant returns an error that wraps ErrInvalidFence if the name or the token is invalid.
 func checkGrant(name string, token Token) error {
 	if err := errs.CheckName(name); err != nil {
 		return errs.Errorf("%w: %w", ErrInvalidFence, err)

@@ -19,7 +19,6 @@ func (o SchemaOption) apply(p *protection) error {
 	return schema.Validate(p.schema)
 }
 
-// protection is the result of the options.
 type protection struct {
 	schema     string
 	column     string

@@ -13,7 +13,6 @@ import (
 
 const contentType = "application/json"
 
-// refusal is the body of a refused request.
 type refusal struct {
 	Error    string        `json:"error"` // the kind: see Handler
 	Message  string        `json:"message"`

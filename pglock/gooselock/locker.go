@@ -66,7 +66,6 @@ func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
 	return pgtx.CleanUp(ctx, lease.Release)
 }
 
-// runKey is the key of a runContext of that Locker.
 type runKey struct{ *Locker }
 
 // StopOnLoss returns a context for a run of goose's Provider. It ends when the lease of the run is

@@ -41,7 +41,6 @@ func newConfig(opts []Option) (c config, err error) {
 	return c, err
 }
 
-// waitContext returns the context of a wait.
 func (c config) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if c.timeout == 0 {
 		return context.WithCancel(ctx)

@@ -87,7 +87,6 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 	return answer, err
 }
 
-// doCall is a call of Do.
 type doCall struct {
 	config
 	records.Call
@@ -249,7 +248,6 @@ func notRecorded(s Started, outcome, err error) error {
 	return errs.Join(&UnknownError{s, errs.Errorf("%w: %w", ErrNotRecorded, err)}, outcome)
 }
 
-// forget deletes the record of the attempt with that token.
 func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
 	_, err := persist(ctx, c, func(ctx context.Context, all records.Records) (none struct{}, err error) {
 		return none, all.Forget(ctx, c.Call, token)
@@ -266,7 +264,6 @@ func persist[T any](ctx context.Context, c *doCall, op func(ctx context.Context,
 	return result, err
 }
 
-// on runs op on the records of the client's store.
 func on[T any](ctx context.Context, c *doCall, op func(ctx context.Context, all records.Records) (T, error)) (result T, err error) {
 	err = c.store.Records(ctx, func(ctx context.Context, all records.Records) error { result, err = op(ctx, all); return err })
 	return result, err

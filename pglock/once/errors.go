@@ -106,7 +106,6 @@ func mark(err error, c class) error {
 	return &marked{err, c}
 }
 
-// marked is an error of fn with a class.
 type marked struct {
 	error
 	class class
@@ -132,7 +131,6 @@ func conceal(err error) error {
 	return mark(err, unknown)
 }
 
-// explain turns a server's error into this package's errors.
 func explain(ctx context.Context, operation, key, schemaName string, err error) error {
 	where := fmt.Sprintf("once: %s %.64q", operation, key)
 	switch state := pgtx.SQLState(err); {

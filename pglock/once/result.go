@@ -57,7 +57,6 @@ func (e *encoder[T]) encode(v T, err error) ([]byte, error) {
 	return data, mark(err, noResult)
 }
 
-// answer returns the typed answer of a call.
 func (e *encoder[T]) answer(data []byte, err error) (T, error) {
 	if errors.Is(err, ErrNoResult) || errors.Is(err, ErrNotRecorded) {
 		return e.last, err // the zero value in a repeated call

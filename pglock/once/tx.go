@@ -70,7 +70,6 @@ func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byt
 	return decode[T](key, data)
 }
 
-// txCall is a call of Tx.
 type txCall struct {
 	config
 	records.Call

@@ -6,7 +6,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// instruments are the metrics of an Observer.
 type instruments struct {
 	acquireDuration, leaseDuration, renewalDuration, releaseDuration, batchDuration metric.Float64Histogram
 

@@ -15,7 +15,6 @@ import (
 
 const scope = "github.com/pglock/pglock-go/pglock/otelpglock"
 
-// observer records the events of one or several clients.
 type observer struct {
 	*instruments
 	config

@@ -43,7 +43,6 @@ func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 	return a.applyWithoutTx(ctx, err)
 }
 
-// applier runs one migration.
 type applier struct {
 	*runner
 	conn             *pgxpool.Conn
@@ -197,7 +196,6 @@ type beginner interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }
 
-// inTx runs fn in a transaction, and commits it if fn returns nil.
 func inTx(ctx context.Context, db beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {

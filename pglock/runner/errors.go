@@ -61,7 +61,6 @@ func (e *MigrationError) Unwrap() []error {
 	return []error{e.Cause}
 }
 
-// dirtyRemedy says what a person can do about a dirty version.
 func dirtyRemedy(table string, version, before int) string {
 	back := fmt.Sprintf("UPDATE %s SET version = %d, dirty = false", table, before)
 	if before < 0 {

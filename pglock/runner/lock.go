@@ -53,7 +53,6 @@ func (c *config) open(own *pgxpool.Pool) (all locks) {
 	return all
 }
 
-// acquire acquires all locks, or none.
 func (all locks) acquire(ctx context.Context) (held heldLocks, err error) {
 	for _, l := range all {
 		h, err := l.acquire(ctx)
@@ -94,7 +93,6 @@ func (all heldLocks) Release(ctx context.Context) (err error) {
 	return err
 }
 
-// leaseLock is a lock that is acquired as a lease.
 type leaseLock struct{ *config }
 
 func (l leaseLock) acquire(ctx context.Context) (heldLock, error) {

@@ -18,7 +18,6 @@ import (
 // have no effect on them.
 type Option func(*config) error
 
-// config is the result of the options of one call.
 type config struct {
 	timeout  time.Duration // 0: until ctx ends
 	interval time.Duration // between two reports to the logger

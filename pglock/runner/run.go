@@ -53,10 +53,8 @@ func Run(ctx context.Context, source Source, pool *pgxpool.Pool, opts ...Option)
 	return errs.Join(r.run(ctx, pool), f.driver.Close())
 }
 
-// defaultTable is golang-migrate's.
 const defaultTable = "schema_migrations"
 
-// runner is one call of Run.
 type runner struct {
 	*config
 	files *files
@@ -96,7 +94,6 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	return r.migrate(ctx)
 }
 
-// check reads the version table, and returns what is missing.
 func (r *runner) check(ctx context.Context) (at tableState, d plan, err error) {
 	if at, err = r.table.read(ctx, r.pool); err != nil {
 		return at, d, err
@@ -114,7 +111,6 @@ func (r *runner) check(ctx context.Context) (at tableState, d plan, err error) {
 	return at, d, err
 }
 
-// migrate runs one missing migration after the other, under the lock.
 func (r *runner) migrate(ctx context.Context) error {
 	for {
 		at, d, err := r.check(ctx)

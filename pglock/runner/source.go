@@ -27,14 +27,12 @@ func Files(fsys fs.FS, dir string) Source {
 	return func() (source.Driver, error) { return iofs.New(fsys, dir) }
 }
 
-// files are the migrations of a source, in order.
 type files struct {
 	driver   source.Driver
 	versions []uint
 	all      map[uint]migration
 }
 
-// migration is one file of a source.
 type migration struct {
 	version uint
 	name    string // empty if no file leads up to the version
@@ -45,7 +43,6 @@ type migration struct {
 // String returns the name as that of the file begins.
 func (m migration) String() string { return fmt.Sprintf("%d_%s", m.version, m.name) }
 
-// empty reports whether the migration has nothing to run.
 func (m migration) empty() bool { return strings.TrimSpace(m.sql) == "" }
 
 // checksum does not depend on the line endings, which git may convert.
@@ -128,7 +125,6 @@ func (f *files) check(t versionTable, at tableState) error {
 	return nil
 }
 
-// unknown returns the error for a version that the source does not have.
 func (f *files) unknown(t versionTable, at tableState) error {
 	by, remedy := "", "another program uses the same version table, or the file was removed"
 	if was := at.applied[uint(at.version)]; was.name != "" {
@@ -143,13 +139,11 @@ func (f *files) unknown(t versionTable, at tableState) error {
 // newer reports whether a later release can have led to the version.
 func (f *files) newer(at tableState) bool { return !at.dirty && at.version > int(f.last()) }
 
-// plan is what a run has to do.
 type plan struct {
 	record []migration // applied before the first run or by another tool, so the record has no row for them
 	run    []migration // in the order of versions, so those below the database's are first
 }
 
-// compare compares the source with the record.
 func (f *files) compare(c *config, t versionTable, at tableState) (d plan, err error) {
 	var changed, late, rows []string
 	for _, v := range f.versions {

@@ -44,7 +44,6 @@ type tableState struct {
 // person has inserted the row. Rows above the version are not read: another tool has undone them.
 type appliedFile struct{ name, sum string }
 
-// recordOf returns the quoted name of the record of a version table.
 func recordOf(table string) string { return strings.TrimSuffix(table, `"`) + recordSuffix + `"` }
 
 const (

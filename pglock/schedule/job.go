@@ -74,7 +74,6 @@ func (j *Job) BeginDue(ctx context.Context, s Schedule) (*Run, error) {
 	return j.begin(ctx, c, j.cfg.wait)
 }
 
-// due returns the claim for the tick that is due.
 func (j *Job) due(s Schedule) (claim, error) {
 	tick, err := Due(s, j.wallClock())
 	switch {
@@ -131,7 +130,6 @@ func (j *Job) enter(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// acquire acquires the lease and checks that the run is due.
 func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
 	tick, before, err := j.check(ctx, c)
 	if err != nil {
@@ -197,7 +195,6 @@ func (j *Job) explainBusy(ctx context.Context, c claim, err error) error {
 	return j.refuse(ErrRunning, "another process runs tick %s: %w", format(running), err)
 }
 
-// refuse returns an error of that kind that names the job.
 func (j *Job) refuse(kind error, format string, args ...any) error {
 	return errs.Mark(errs.Errorf("schedule: job %q: "+format, append([]any{j.name}, args...)...), kind)
 }

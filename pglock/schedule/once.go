@@ -54,7 +54,6 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 	return err
 }
 
-// tickKey is the key of the tick that a context carries.
 type tickKey struct{}
 
 // TickFromContext returns the tick that a Func runs, from its context, and reports false for any

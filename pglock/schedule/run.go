@@ -38,7 +38,6 @@ func (r *Run) Tick() time.Time { return r.tick }
 // then 10 s to release the lease.
 func (r *Run) End(ctx context.Context) error { return r.end(ctx, nil) }
 
-// end is End for work that has failed with that error.
 func (r *Run) end(ctx context.Context, failure error) error {
 	err := r.lease.Err()
 	if err == nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// rows implements pgx.Rows with rows in memory.
 type rows struct {
 	types  *pgtype.Map
 	fields []pgconn.FieldDescription
@@ -76,7 +75,6 @@ func (r *rows) Next() bool {
 	return true
 }
 
-// current returns the current row, or an error if there is none.
 func (r *rows) current() ([][]byte, error) {
 	if r.err != nil {
 		return nil, r.err

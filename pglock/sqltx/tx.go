@@ -137,7 +137,6 @@ func split(args []any) (options, rest []any) {
 	return options, args
 }
 
-// translated adds pgx's error to that of database/sql.
 func translated(err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
 		return errs.Errorf("%w: %w", pgx.ErrTxClosed, err)

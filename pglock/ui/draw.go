@@ -12,7 +12,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// functions are those of the templates.
 var functions = template.FuncMap{
 	"add":     func(a, b int) int { return a + b },
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },

@@ -25,7 +25,6 @@ const (
 //go:embed static
 var static embed.FS
 
-// headers are those of all responses.
 var headers = map[string]string{
 	"Content-Security-Policy":      "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
 	"Cross-Origin-Opener-Policy":   "same-origin",
@@ -106,7 +105,6 @@ func (h *handler) serveHealth(w http.ResponseWriter, r *http.Request, access Acc
 	http.Error(w, text, http.StatusServiceUnavailable)
 }
 
-// render answers with a page that shows a reading.
 func (h *handler) render(w http.ResponseWriter, r *http.Request, access Access, p *page, reading reading) {
 	var b bytes.Buffer
 	if err := p.template.ExecuteTemplate(&b, "layout", h.view(r, access, p, reading)); err != nil {
@@ -119,7 +117,6 @@ func (h *handler) render(w http.ResponseWriter, r *http.Request, access Access, 
 	_, _ = b.WriteTo(w)
 }
 
-// statusOf returns the status of a page about err.
 func statusOf(err error) int {
 	switch {
 	case err == nil:
@@ -137,14 +134,12 @@ const (
 	maxActor = 100 // bytes, so that there is room for a reason
 )
 
-// action is what a form does to a grant.
 type action struct {
 	name  string // in the log
 	needs Access // Revoke: and the name of the lock
 	call  func(c *pglock.Client, ctx context.Context, name string, token pglock.Token, reason string) error
 }
 
-// actions are the actions by their paths.
 var actions = map[string]*action{
 	"release": {"request release", Operate, (*pglock.Client).RequestRelease},
 	"revoke":  {"revoke", Revoke, (*pglock.Client).Revoke},

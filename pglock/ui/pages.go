@@ -28,7 +28,6 @@ const (
 //go:embed templates
 var templates embed.FS
 
-// page is a page that reads something and shows it.
 type page struct {
 	Path, Title string
 	Live        bool // updated while it is open
@@ -61,7 +60,6 @@ var (
 	refusal = newPage("refusal", "Not done", false, nil)
 )
 
-// pageAt returns the page of a path, or nil.
 func pageAt(path string) *page {
 	if i := slices.IndexFunc(pages, func(p *page) bool { return p.Path == path }); i >= 0 {
 		return pages[i]
@@ -129,7 +127,6 @@ func (h *handler) loadFor(r *http.Request, p *page) (key string, load func(conte
 	return p.Path + "?" + r.URL.RawQuery, func(ctx context.Context) (any, error) { return p.load(ctx, h, r.URL.Query()) }
 }
 
-// view is what the templates show.
 type view struct {
 	*page
 	Pages   []*page
@@ -168,13 +165,10 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 // long at least it was not.
 type expiry struct{ Remaining, Overdue time.Duration }
 
-// Expiry returns that of a grant.
 func (v *view) Expiry(g inspect.Grant) expiry { return expiry{g.Remaining, v.overdue[g.Token]} }
 
-// State returns the state of the locks of the list.
 func (v *view) State() string { return stateOf(v.Query) }
 
-// First returns the number of the first lock of the list, from 1.
 func (v *view) First() int { return (v.Number-1)*pageSize + 1 }
 
 // Turn returns a link to the page of the list after this one by n.
@@ -199,7 +193,6 @@ func (v *view) Labels(m map[string]string) (labels [][2]string) {
 func (v *view) HeldTrend() spark    { return newSpark(v.trend, func(p point) int { return p.held }) }
 func (v *view) WaitingTrend() spark { return newSpark(v.trend, func(p point) int { return p.waiting }) }
 
-// spark is a sparkline with its words.
 type spark struct {
 	Points   string
 	Min, Max int

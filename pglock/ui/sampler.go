@@ -19,7 +19,6 @@ const (
 	trendAge    = 10 * time.Minute
 )
 
-// reading is what a page shows.
 type reading struct {
 	began time.Time
 	rest  time.Duration // until the next update
@@ -32,7 +31,6 @@ type reading struct {
 	trend   []point                         // until then
 }
 
-// point is a point of the sparklines.
 type point struct {
 	at            time.Time
 	held, waiting int
@@ -89,7 +87,6 @@ func (s *sampler) read(ctx context.Context, key string, after time.Time, load fu
 	return r
 }
 
-// keep makes value that of the reading.
 func (s *sampler) keep(r *reading, value any) {
 	r.value, r.asOf = value, r.began
 	switch v := value.(type) {

@@ -20,7 +20,6 @@ import (
 // console prints pglock's messages on stderr, because stdout is the command's.
 type console struct{ quiet bool }
 
-// errorf prints an error or a warning.
 func (console) errorf(format string, args ...any) {
 	fmt.Fprintln(os.Stderr, "pglock: "+text.OneLine(fmt.Sprintf(format, args...)))
 }
@@ -79,7 +78,6 @@ type exitStatus int
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 func (s exitStatus) status() int   { return int(s) }
 
-// failure is an error with a specific exit status.
 type failure struct {
 	code int
 	error
@@ -88,7 +86,6 @@ type failure struct {
 func (f *failure) status() int   { return f.code }
 func (f *failure) Unwrap() error { return f.error }
 
-// interruption returns the error of a call that a signal ended.
 func interruption(sig os.Signal) *failure {
 	return &failure{statusSignal + int(sig.(syscall.Signal)), fmt.Errorf("ended by a signal: %v", sig)}
 }

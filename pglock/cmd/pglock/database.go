@@ -28,7 +28,6 @@ var errConnString = errors.New("invalid connection string")
 // set.
 const connectTimeout = 10 * time.Second
 
-// database is the connection string and where it comes from.
 type database struct {
 	connString string // empty: only the PG* variables count
 	source     string

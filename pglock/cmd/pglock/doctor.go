@@ -13,7 +13,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// statusUnhealthy is the exit status of pglock doctor if a check fails.
 const statusUnhealthy = 1
 
 func newDoctor(g *globals) *cobra.Command {

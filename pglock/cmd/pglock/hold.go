@@ -16,7 +16,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
-// cantExecute returns the error of a command that could not be started.
 func cantExecute(name string, err error) *failure {
 	if inner := errors.Unwrap(err); inner != nil { // err repeats the name
 		err = inner
@@ -97,7 +96,6 @@ func (f *runFlags) notRun(err error) error {
 	return f.explainPrivilege(err)
 }
 
-// grant is a lock that the command runs under.
 type grant struct {
 	lease *pglock.Lease
 	tick  string // with --tick, RFC 3339
@@ -178,7 +176,6 @@ func (f *runFlags) attempt(ctx context.Context, client *pglock.Client, names []s
 	return &grant{lease: lease, end: func(ctx context.Context, _ int) error { return lease.Release(ctx) }}, nil
 }
 
-// lock returns the lock that the flags and names describe.
 func (f *runFlags) lock(client *pglock.Client, names []string) pglock.Lock {
 	switch {
 	case f.read:

@@ -20,7 +20,6 @@ func listenSignals() *signals {
 	return s
 }
 
-// add begins to receive more signals.
 func (s *signals) add(more []os.Signal) {
 	for _, sig := range more {
 		if !signal.Ignored(sig) {

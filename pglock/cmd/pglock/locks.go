@@ -125,7 +125,6 @@ func sessionsOf(ctx context.Context, client *pglock.Client) inspect.Snapshot {
 	return s
 }
 
-// guardsOf returns those of the sessions that guard a grant of the lock.
 func guardsOf(k inspect.Lock, all []inspect.Guard) []inspect.Guard {
 	return slices.DeleteFunc(slices.Clone(all), func(g inspect.Guard) bool { return g.Name != k.Name })
 }
@@ -188,7 +187,6 @@ func newWatch(g *globals) *cobra.Command {
 	return cmd
 }
 
-// changed describes the state of a lock in one line.
 func changed(k inspect.Lock) string {
 	if !k.Held() {
 		if k.Previous.End != "" {
@@ -337,7 +335,6 @@ func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer,
 	}
 }
 
-// readerOptions are those of a client that holds no locks.
 func readerOptions(schema string) []pglock.Option {
 	return []pglock.Option{pglock.WithSchema(schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly()}
 }

@@ -22,12 +22,10 @@ import (
 // It keeps all rows until Flush.
 func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
-// kinds are the kinds of locks as text.
 var kinds = map[inspect.Kind]string{
 	inspect.OneHolder: "lock", inspect.Semaphore: "semaphore", inspect.RWLock: "readers-writer lock",
 }
 
-// lines are the lines of a lock, each with a key.
 type lines struct{ *tabwriter.Writer }
 
 func (t lines) add(key, format string, args ...any) {
@@ -102,7 +100,6 @@ func (t lines) addState(k inspect.Lock) {
 	}
 }
 
-// describeGuard returns the session that guards a grant as text.
 func describeGuard(g inspect.Guard) string {
 	who := []string{fmt.Sprintf("process %d", g.PID)}
 	if g.Prepared != "" {
@@ -120,7 +117,6 @@ func describeGuard(g inspect.Guard) string {
 	return strings.Join(who, ", ")
 }
 
-// describeGrant returns one of several grants as text.
 func describeGrant(kind inspect.Kind, g inspect.Grant) string {
 	parts := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s",
 		g.Token, text.Plain(g.Holder), text.Share(kind, g.Permits, g.Exclusive), text.Short(g.HeldFor), text.Short(g.Remaining))}
@@ -133,7 +129,6 @@ func describeGrant(kind inspect.Kind, g inspect.Grant) string {
 // seconds returns a duration to the millisecond.
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
-// lockJSON is a lock in JSON.
 type lockJSON struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -168,7 +163,6 @@ type waiterJSON struct {
 	Exclusive bool `json:"exclusive,omitempty"`
 }
 
-// printJSON prints a lock as JSON, in one line unless indented.
 func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
 	j := lockJSON{
 		Name: k.Name, State: k.State(), Last: k.Previous, Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},

@@ -27,14 +27,12 @@ func main() {
 // schemaVariable names the schema, for pglock and for a pglock that its command runs.
 const schemaVariable = "PGLOCK_SCHEMA"
 
-// globals are the flags of every command.
 type globals struct {
 	databaseURL string
 	schema      string
 	cmd         *cobra.Command // the root command, which knows which flags were set
 }
 
-// execute runs pglock and returns its exit status.
 func execute(args []string) int {
 	root := newRoot()
 	if len(args) == 1 && args[0] == cobra.ShellCompRequestCmd {

@@ -10,7 +10,6 @@ import (
 // Only a release is built with the tag man, so that the command does not link what makes the pages.
 func init() { extraCommands = append(extraCommands, newMan) }
 
-// newMan is the command that writes a page for each command to a directory.
 func newMan(*globals) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",

@@ -29,7 +29,6 @@ func (f *onceFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.countFailed, "count-failed", false, "with --tick or --once-per: a command that fails counts as run")
 }
 
-// check refuses invalid flags.
 func (f *onceFlags) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	tick, per := flags.Changed("tick"), flags.Changed("once-per")
@@ -52,7 +51,6 @@ func (f *onceFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// given reports whether the command runs once per tick or period.
 func (f *onceFlags) given() bool { return f.ticks != nil || f.oncePer > 0 }
 
 // parseTicks returns an invalid schedule for an invalid text.
@@ -64,7 +62,6 @@ func parseTicks(text string) schedule.Schedule {
 	return schedule.Every(period)
 }
 
-// beginOnce begins a run for the tick that is due or for the period.
 func (f *runFlags) beginOnce(ctx context.Context, client *pglock.Client, name string, wait time.Duration) (*grant, error) {
 	job, err := schedule.New(client, name, schedule.WithTTL(f.ttl), schedule.WithWait(wait), schedule.WithLabels(f.labelMap))
 	if err != nil {

@@ -22,7 +22,6 @@ const (
 	forever      = 10 * 365 * 24 * time.Hour // without --wait
 )
 
-// runFlags are the flags of pglock run.
 type runFlags struct {
 	*globals
 	console
@@ -78,13 +77,11 @@ func (f *runFlags) command(name, short, example string) *cobra.Command {
 	return cmd
 }
 
-// graceFlag adds the flag of what supervises a command.
 func (f *runFlags) graceFlag(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
 		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
 }
 
-// runE is the function of the command.
 func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 	options, err := f.check(cmd)
 	if err != nil {
@@ -100,7 +97,6 @@ func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// nameAndCommand checks that the arguments are NAME -- COMMAND.
 func nameAndCommand(cmd *cobra.Command, args []string) error {
 	switch before := cmd.ArgsLenAtDash(); {
 	case len(args) == 0 || before == 0:
@@ -158,7 +154,6 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	return options, nil
 }
 
-// labelMap parses flags --label.
 func labelMap(flags []string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, label := range flags {

@@ -18,13 +18,10 @@ var handledSignals = []os.Signal{
 // Before that they stop pglock alone.
 var stopSignals = []os.Signal{syscall.SIGTSTP}
 
-// ends reports whether the signal ends programs by default.
 func isTermination(sig os.Signal) bool {
 	return sig == syscall.SIGHUP || sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGTERM
 }
 
-// continues reports whether the signal continues a stopped process.
 func isContinue(sig os.Signal) bool { return sig == syscall.SIGCONT }
 
-// passedOn reports whether pglock forwards the signal to the command.
 func isForwarded(sig os.Signal) bool { return sig != syscall.SIGPIPE }

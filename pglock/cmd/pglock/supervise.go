@@ -99,7 +99,6 @@ func (s *supervision) reportRemaining() {
 	s.infof("the command has ended: processes that it started %s", text)
 }
 
-// done reports whether nothing is left to wait for.
 func (s *supervision) done() bool {
 	switch {
 	case !s.ended:
@@ -165,7 +164,6 @@ func (s *supervision) kill() {
 	s.check(err)
 }
 
-// forward sends a signal to the group.
 func (s *supervision) forward(sig os.Signal) {
 	switch {
 	case isContinue(sig):

@@ -55,7 +55,6 @@ func newTop(g *globals) *cobra.Command {
 	return cmd
 }
 
-// checks runs the checks of doctor for a role of that kind.
 func (g *globals) checks(ctx context.Context, role string) []doctor.Result {
 	database := g.database()
 	config, err := database.config()

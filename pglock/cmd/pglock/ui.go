@@ -18,7 +18,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/ui"
 )
 
-// accesses are the values of --access.
 var accesses = map[string]ui.Access{"read": ui.Read, "operate": ui.Operate, "revoke": ui.Revoke}
 
 func newUI(g *globals) *cobra.Command {
@@ -65,7 +64,6 @@ func newUI(g *globals) *cobra.Command {
 	return cmd
 }
 
-// page returns the page for browsers on this machine.
 func (g *globals) page(client *pglock.Client, access ui.Access) (http.Handler, error) {
 	return ui.Handler(client, ui.Options{
 		Authorize: func(r *http.Request) ui.Access {

@@ -45,7 +45,6 @@ func flagError(cmd *cobra.Command, err error) error {
 //go:embed help
 var helpTexts embed.FS
 
-// help returns the text of a file of help.
 func help(name string) string {
 	text, err := helpTexts.ReadFile("help/" + name + ".txt")
 	if err != nil {

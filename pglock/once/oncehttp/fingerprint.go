@@ -16,7 +16,6 @@ import (
 // mime/multipart reads no form from them either.
 const maxParts = 1000
 
-// defaultFingerprint is the default of WithFingerprint.
 func defaultFingerprint(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -57,7 +57,6 @@ func Handler(next http.Handler, client *pglock.Client, scope func(*http.Request)
 	return &handler{config: c, next: next, run: func(w http.ResponseWriter, q request) error { return c.runDo(w, q, next, client) }}, nil
 }
 
-// beginner begins transactions.
 type beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
@@ -105,7 +104,6 @@ type request struct {
 	fingerprint []byte
 }
 
-// with returns the request for the handler.
 func (q request) with(ctx context.Context) *http.Request {
 	r := q.WithContext(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(q.body))
@@ -177,7 +175,6 @@ func unquoted(value string) string {
 	return value
 }
 
-// runDo answers a request by once.Do.
 func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, client *pglock.Client) error {
 	opts := c.do
 	if c.lookup != nil {
@@ -208,7 +205,6 @@ func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, clie
 	return nil
 }
 
-// runTx answers a request by once.Tx.
 func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db beginner) error {
 	tx, err := db.Begin(q.Context())
 	if err != nil {

@@ -19,7 +19,6 @@ type problem struct {
 	Error  string `json:"error"` // the kind
 }
 
-// refuse answers a request by a response of this package.
 func (c *config) refuse(w http.ResponseWriter, status int, kind, detail string) {
 	p := problem{Title: http.StatusText(status), Status: status, Detail: detail, Error: kind}
 	if c.documentation != nil {
@@ -54,7 +53,6 @@ var problems = []struct {
 	{nil, http.StatusServiceUnavailable, "unavailable", "the request could not be handled: try again with the same key"},
 }
 
-// refuseCall answers a request that got no response.
 func (h *handler) refuseCall(w http.ResponseWriter, r *http.Request, err error) {
 	var syntax *json.SyntaxError
 	var field *json.UnmarshalTypeError

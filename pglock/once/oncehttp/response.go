@@ -82,7 +82,6 @@ func (r *recorder) finish(allowed []string) Response {
 	return Response{Status: r.status, Header: only(r.sent, allowed), Body: r.body.Bytes()}
 }
 
-// only returns the allowed headers of h.
 func only(h http.Header, allowed []string) http.Header {
 	h = h.Clone()
 	maps.DeleteFunc(h, func(name string, _ []string) bool {
@@ -91,5 +90,4 @@ func only(h http.Header, allowed []string) http.Header {
 	return h
 }
 
-// send sends the response as the handler wrote it.
 func (r *recorder) send(w http.ResponseWriter) { send(w, r.status, r.sent, r.body.Bytes()) }

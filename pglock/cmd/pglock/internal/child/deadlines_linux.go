@@ -70,14 +70,12 @@ func setTimer(fd int, at time.Time) (reached bool) {
 	return err == nil && old.Value == unix.Timespec{}
 }
 
-// termReached reports whether the first deadline has been reached.
 func (d deadlines) termReached() bool {
 	var now unix.ItimerSpec
 	err := unix.TimerfdGettime(d.term, &now)
 	return err == nil && now.Value == unix.Timespec{}
 }
 
-// waitTimer returns when the timer is reached.
 func waitTimer(fd int) {
 	for {
 		if _, err := unix.Read(fd, make([]byte, 8)); !errors.Is(err, unix.EINTR) {
@@ -91,7 +89,6 @@ func (d deadlines) closeOnExec() {
 	unix.CloseOnExec(d.kill)
 }
 
-// minBeat is the shortest time between two beats.
 const minBeat = 5 * time.Millisecond
 
 // heartbeat moves the deadlines while this process runs, beginning before the start of the
@@ -139,7 +136,6 @@ func (h *heartbeat) halt() {
 	h.beats.Wait()
 }
 
-// end halts the beats and closes the timers.
 func (h *heartbeat) end() {
 	h.halt()
 	_ = unix.Close(h.term)

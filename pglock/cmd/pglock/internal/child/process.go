@@ -20,7 +20,6 @@ type Command struct {
 	Deadlines func() (term, kill time.Time)
 }
 
-// attr returns the attributes of a process of the command.
 func (c Command) attr(sys *syscall.SysProcAttr) *os.ProcAttr {
 	return &os.ProcAttr{Env: c.Env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: sys}
 }

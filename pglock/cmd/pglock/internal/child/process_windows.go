@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// system has the fields of a Process on Windows.
 type system struct {
 	process *os.Process
 	job     *job

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system has the fields of a Process on Linux.
 type system struct {
 	pid             int // of the command and of its process group
 	terminal        *terminal
@@ -47,7 +46,6 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// start starts the supervisor and waits until it has started the command.
 func (p *Process) start(c Command) error {
 	ours, theirs, err := newLink()
 	if err != nil {
@@ -189,7 +187,6 @@ func (p *Process) Close() {
 	<-p.supervisorEnded
 }
 
-// event is a message of a supervisor.
 type event struct {
 	Kind  kind
 	Value int32

@@ -29,7 +29,6 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// runWait waits for the end of the command, and reports its stops.
 func (p *Process) runWait() {
 	for {
 		pid, status, err := wait4(syscall.WUNTRACED)

@@ -22,7 +22,6 @@ type terminal struct {
 	lent  bool // the command's group has the foreground, or is to start with it
 }
 
-// openTerminal returns the terminal, or nil if the session has none.
 func openTerminal() *terminal {
 	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -102,7 +102,6 @@ type step struct {
 	run  func(context.Context) ([]Result, error)
 }
 
-// checker is one run of all checks.
 type checker struct {
 	Config
 	conn      *pgx.Conn

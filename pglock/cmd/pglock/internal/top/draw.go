@@ -34,7 +34,6 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// header returns what is shown above each screen.
 func (m *model) header() []string {
 	s := m.view.Server
 	version, _, _ := strings.Cut(s.Version, " ") // without that of a package
@@ -99,7 +98,6 @@ func spread(width int, left, right string) string {
 	return ansi.Truncate(left+lipgloss.PlaceHorizontal(width-ansi.StringWidth(left), lipgloss.Right, " "+right), width, "")
 }
 
-// table returns the lines of the screen's table.
 func (m *model) table() []string {
 	screen := screens[m.screen]
 	rows := screen.rows(m.view)
@@ -177,7 +175,6 @@ type cell struct {
 	style lipgloss.Style
 }
 
-// row is a line of a table.
 type row struct {
 	cells []cell
 	lock  string        // the name of the lock that it is about; empty if it is not about one
@@ -247,7 +244,6 @@ func layout(columns []column, rows []row, width int) (titles string, line func(c
 	return line(first), line
 }
 
-// meter draws a share of 0 to 1.
 func meter(share float64, width int) string {
 	full := int(share*float64(width) + 0.5)
 	full = min(max(full, 0), width)

@@ -16,7 +16,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// view is what the screens draw.
 type view struct {
 	inspect.Snapshot
 	checks  []doctor.Result
@@ -24,7 +23,6 @@ type view struct {
 	rates   map[string]float64              // of changes per second, by name
 }
 
-// screen is a table of one part of a view.
 type screen struct {
 	title   string
 	columns []column
@@ -105,7 +103,6 @@ func (v view) remaining(g inspect.Grant) cell {
 	return short(g.Remaining)
 }
 
-// grantRow returns a row that is about a grant.
 func grantRow(l inspect.Lock, g inspect.Grant, cells ...cell) row {
 	return row{cells: append([]cell{named(l.Name)}, cells...), lock: l.Name, token: g.Token, key: fmt.Sprint(l.Name, g.Token)}
 }

@@ -125,7 +125,6 @@ func Run(ctx context.Context, cfg Config, options ...tea.ProgramOption) error {
 	return err
 }
 
-// prompt asks for a line of text, which enter completes.
 type prompt struct {
 	question string
 	style    lipgloss.Style
@@ -133,7 +132,6 @@ type prompt struct {
 	enter    func(input string) tea.Cmd
 }
 
-// model is the state of the screen.
 type model struct {
 	Config
 	ctx           context.Context //nolint:containedctx // of the program
@@ -178,7 +176,6 @@ type (
 
 func (m *model) Init() tea.Cmd { return tea.Batch(m.read(), m.check()) }
 
-// read begins to read a snapshot.
 func (m *model) read() tea.Cmd {
 	m.reads++
 	n, cfg, order := m.reads, m.Config, orders[m.order].Order
@@ -189,7 +186,6 @@ func (m *model) read() tea.Cmd {
 	}
 }
 
-// check runs the doctor if its screen is shown.
 func (m *model) check() tea.Cmd {
 	if m.screen != doctorScreen {
 		return nil
@@ -198,7 +194,6 @@ func (m *model) check() tea.Cmd {
 	return func() tea.Msg { return checked(m.Doctor(m.ctx)) }
 }
 
-// take makes a snapshot the one that is drawn.
 func (m *model) take(s inspect.Snapshot) {
 	old, versions := m.view, map[string]int64{}
 	for _, l := range old.Locks {
@@ -251,7 +246,6 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// press does what a key asks for.
 func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
 	step := map[string]int{
@@ -273,7 +267,6 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// edit reacts to a key while there is a prompt.
 func (m *model) edit(key, typed string) tea.Cmd {
 	p := m.prompt
 	switch key {
@@ -294,7 +287,6 @@ func (m *model) edit(key, typed string) tea.Cmd {
 	return nil
 }
 
-// act runs an action on the grant of a row.
 func (m *model) act(what string, r row, do func(ctx context.Context, name string, token fencing.Token, reason string) error, reason string) tea.Cmd {
 	return func() tea.Msg {
 		if err := do(m.ctx, r.lock, r.token, reason); err != nil {
@@ -389,7 +381,6 @@ func (m *model) browse(key string, step int) tea.Cmd {
 	return nil
 }
 
-// open switches to a screen.
 func (m *model) open(n int) tea.Cmd {
 	m.screen, m.cursor, m.first, m.key = n, 0, 0, ""
 	return m.check()
@@ -402,7 +393,6 @@ func (m *model) move(rows []row, to int) {
 	}
 }
 
-// describe reads what there is about a row.
 func (m *model) describe(r row) tea.Cmd {
 	if r.key == "" {
 		return nil
@@ -428,7 +418,6 @@ func (m *model) describe(r row) tea.Cmd {
 	}
 }
 
-// export writes the locks into a file of the working directory.
 func (m *model) export() tea.Cmd {
 	s := m.view.Snapshot
 	return func() tea.Msg {
