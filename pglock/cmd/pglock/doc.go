@@ -26,8 +26,8 @@
 // pglock ends within 5 s of the command, or of an interruption, also if the server hangs.
 //
 // On Linux and Windows "the command" includes all processes that it has started, in any process
-// group or session, and a killed pglock ends them too. Package child says how, and what it needs. On
-// other systems a loss ends the command's process group only.
+// group or session, and a killed pglock ends them too: package child says how. On other systems a
+// loss ends the command's process group only.
 //
 // # Limits
 //

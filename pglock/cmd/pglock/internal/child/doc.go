@@ -29,8 +29,9 @@
 //	while this is suspended
 //	both are suspended         the tree runs on until one of them continues
 //
-// The supervisor is this program, started again: see Hook. It has its own process group, discards
-// signals, and prints nothing. Its name is lock-supervisor, which `pkill -9 pglock` does not match.
+// The supervisor is this program, started again, for which it needs /proc: see Hook. It has its own
+// process group, discards signals, and prints nothing. Its name is lock-supervisor, which `pkill -9
+// pglock` does not match.
 //
 // On other systems the command is this process's child, and has no deadlines. On Windows the end of
 // the job object ends the command and its descendants, but elsewhere nothing ends them if this
