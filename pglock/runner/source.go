@@ -78,8 +78,7 @@ func openSource(src Source) (*files, error) {
 
 func (f *files) last() uint { return f.versions[len(f.versions)-1] }
 
-// read returns the migration up to a version. Without a file for it the SQL is empty, as in
-// golang-migrate.
+// read returns the migration up to a version. Without a file for it the SQL is empty.
 func read(driver source.Driver, version uint) (m migration, err error) {
 	body, name, err := driver.ReadUp(version)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -83,8 +83,7 @@ func loadLocks(ctx context.Context, h *handler, q url.Values) (any, error) {
 	return h.client.Snapshot(ctx, inspect.Query{Filter: f, Order: order, Limit: pageSize, Offset: (pageNumber(q) - 1) * pageSize})
 }
 
-// stateOf returns the state of the locks that are asked for: all of them, or held ones on the first
-// page.
+// stateOf returns the state of the locks that are asked for, which is held on the first page.
 func stateOf(q url.Values) string {
 	if !q.Has("state") && !q.Has("name") && !q.Has("holder") {
 		return "held"
@@ -121,8 +120,7 @@ func loadDoctor(ctx context.Context, h *handler, _ url.Values) (any, error) {
 	return d, err
 }
 
-// loadFor returns the function that reads a page for the parameters of a request, and a key that is
-// equal for equal readings.
+// loadFor returns the function that reads a page for a request, and a key of equal readings.
 func (h *handler) loadFor(r *http.Request, p *page) (key string, load func(context.Context) (any, error)) {
 	return p.Path + "?" + r.URL.RawQuery, func(ctx context.Context) (any, error) { return p.load(ctx, h, r.URL.Query()) }
 }
@@ -161,8 +159,7 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 	return v
 }
 
-// expiry says how long a grant lasts unless renewed, and if it should have been renewed, for how
-// long at least it was not.
+// expiry says how long a grant lasts unless renewed, and for how long its renewal is overdue.
 type expiry struct{ Remaining, Overdue time.Duration }
 
 func (v *view) Expiry(g inspect.Grant) expiry { return expiry{g.Remaining, v.overdue[g.Token]} }

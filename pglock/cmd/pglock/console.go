@@ -45,8 +45,7 @@ func report(err error) int {
 	return exitStatusOf(err)
 }
 
-// describe returns the text of err for the terminal, which for a lost lease includes the last error
-// of a renewal.
+// describe returns err for the terminal, a lost lease with the last error of a renewal.
 func describe(err error) string {
 	var lost *pglock.LostError
 	if !errors.As(err, &lost) {

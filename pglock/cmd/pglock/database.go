@@ -24,8 +24,7 @@ import (
 // since a password may be anywhere in it.
 var errConnString = errors.New("invalid connection string")
 
-// connectTimeout bounds the connection to one host, unless connect_timeout or PGCONNECT_TIMEOUT is
-// set.
+// connectTimeout bounds the connection to a host, unless connect_timeout or PGCONNECT_TIMEOUT does.
 const connectTimeout = 10 * time.Second
 
 type database struct {

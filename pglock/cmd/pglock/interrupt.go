@@ -57,8 +57,7 @@ func (s *signals) untilInterrupted() (context.Context, func()) {
 	})
 }
 
-// interruptible calls fn with a context that the first signal that ends programs cancels. If fn
-// fails then, it returns the interruption.
+// interruptible calls fn with a context that a signal cancels, and then returns the interruption.
 func interruptible(fn func(context.Context) error) error {
 	signals := listenSignals()
 	defer signals.stop()

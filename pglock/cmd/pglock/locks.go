@@ -118,8 +118,7 @@ func newShow(g *globals) *cobra.Command {
 	return cmd
 }
 
-// sessionsOf returns the sessions that guard a grant, or hold or wait for an advisory lock, as DoTx
-// does.
+// sessionsOf returns the sessions that guard a grant, or hold or wait for an advisory lock.
 func sessionsOf(ctx context.Context, client *pglock.Client) inspect.Snapshot {
 	s, _ := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Elections: true}}) // few locks; what it can't read is not shown
 	return s
@@ -292,8 +291,7 @@ func release(ctx context.Context, client *pglock.Client, out io.Writer, name str
 	return err
 }
 
-// stillGuarded adds to a failure the sessions that keep the lock from others by a grant that has
-// ended.
+// stillGuarded adds to a failure the sessions that guard a grant of the lock that has ended.
 func stillGuarded(ctx context.Context, client *pglock.Client, k inspect.Lock, f *failure) error {
 	for _, g := range guardsOf(k, sessionsOf(ctx, client).Guards) {
 		remedy := fmt.Sprintf("SELECT pg_terminate_backend(%d)", g.PID)
@@ -320,8 +318,7 @@ func only(what string) cobra.PositionalArgs {
 	}
 }
 
-// withClient returns a command's function that calls fn with a client and stdout, and with a
-// context that a signal ends.
+// withClient returns a command's function that calls fn with a client, until a signal ends it.
 func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return interruptible(func(ctx context.Context) error {

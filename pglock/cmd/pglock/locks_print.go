@@ -18,8 +18,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// newTable returns a writer that aligns cells, each of which ends with a tab except the last one.
-// It keeps all rows until Flush.
+// newTable returns a writer that aligns cells, and keeps all rows until Flush.
 func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
 var kinds = map[inspect.Kind]string{
@@ -32,8 +31,7 @@ func (t lines) add(key, format string, args ...any) {
 	fmt.Fprintf(t, key+"\t"+format+"\n", args...) // Flush returns the error
 }
 
-// show prints one lock, and of the sessions in s those that guard it, and all with an advisory
-// lock.
+// show prints one lock with the sessions in s that guard it, and all with an advisory lock.
 func show(out io.Writer, k inspect.Lock, s inspect.Snapshot) error {
 	t := lines{newTable(out)}
 	t.add("name", "%s", text.Plain(k.Name))

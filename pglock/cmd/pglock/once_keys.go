@@ -103,8 +103,7 @@ func newResolve(g *globals) *cobra.Command {
 	return cmd
 }
 
-// withKey returns a command's function that calls fn with a connection, stdout and the only
-// argument.
+// withKey returns a command's function that calls fn with a connection and the only argument.
 func (g *globals) withKey(fn func(context.Context, *pgx.Conn, io.Writer, string) error) func(*cobra.Command, []string) error {
 	return g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
 		return client.WithConn(ctx, func(conn *pgx.Conn) error { return fn(ctx, conn, out, args[0]) })

@@ -174,8 +174,7 @@ func (s *supervision) forward(sig os.Signal) {
 	}
 }
 
-// resume continues a stopped command. If the lease was lost meanwhile, the command gets TERM before
-// it continues.
+// resume continues a stopped command, which gets TERM first if the lease was lost meanwhile.
 func (s *supervision) resume() {
 	s.terminate()
 	s.check(s.process.Resume())

@@ -135,8 +135,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// reapSupervisor waits for the end of the supervisor, after which its children are this process's
-// children.
+// reapSupervisor waits for the end of the supervisor, whose children this process then inherits.
 func (p *Process) reapSupervisor() {
 	_, _ = p.supervisor.Wait()
 	_ = p.socket.Close()
@@ -202,8 +201,7 @@ const (
 	treeEnded             // no descendant is left
 )
 
-// link is one end of the socket between this process and a supervisor, which keeps message
-// boundaries.
+// link is one end of the socket to the other process, which keeps message boundaries.
 type link struct{ *os.File }
 
 // newLink returns one end, and the descriptor of the other end, which the next program to start

@@ -79,8 +79,7 @@ func readProcess(pid int) (procStat, bool) {
 	return parseStat(pid, string(text))
 }
 
-// parseStat parses the fields by their numbers in proc(5). The second is the name in parentheses,
-// which may contain any characters.
+// parseStat parses the fields of proc(5). The second one, the name, may contain any characters.
 func parseStat(pid int, text string) (procStat, bool) {
 	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if open < 0 || end < open {

@@ -113,8 +113,7 @@ func (c *checker) checkOwner(ctx context.Context) ([]Result, error) {
 	return []Result{{"schema", Fail, found, remedy}}, nil
 }
 
-// checkObjects compares the objects with those of this version. The section of the schema says
-// whether there are any.
+// checkObjects compares the objects. The section of the schema says whether there are any.
 func (c *checker) checkObjects(ctx context.Context) ([]Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer+c.Limits.Scan)
 	defer cancel()
@@ -188,8 +187,7 @@ func (c *checker) deliver(ctx context.Context) (bool, error) {
 	return err == nil, ctx.Err() // any failure to receive means that it was not delivered
 }
 
-// checkClock compares this machine's clock with the server's. It can't see a jump between two
-// looks.
+// checkClock compares this machine's clock with the server's.
 func (c *checker) checkClock(ctx context.Context) ([]Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
 	defer cancel()

@@ -91,8 +91,7 @@ func fit(width int, text string) string {
 	return ansi.Truncate(strings.Join(parts, "  "), max(0, width), "…")
 }
 
-// spread returns two texts at both ends of a line, or as much of the first one as there is room
-// for.
+// spread returns two texts at both ends of a line, and cuts the first one where room is missing.
 func spread(width int, left, right string) string {
 	left = ansi.Truncate(left, max(0, width-ansi.StringWidth(right)-1), "…")
 	return ansi.Truncate(left+lipgloss.PlaceHorizontal(width-ansi.StringWidth(left), lipgloss.Right, " "+right), width, "")

@@ -61,8 +61,7 @@ const (
 	far                   = 1 << 30 // beyond all rows
 )
 
-// snapshot reads what the filter selects: a part of a name, a pattern with * and ?, or @ and a
-// holder.
+// snapshot reads what the filter selects: a part or a pattern of names, or @ and a holder.
 func (c Config) snapshot(ctx context.Context, order inspect.Order) (inspect.Snapshot, error) {
 	q := inspect.Query{Order: order, Limit: mostRows, Filter: inspect.Filter{Held: true}}
 	switch holder, ok := strings.CutPrefix(c.Filter, "@"); {
