@@ -3,6 +3,8 @@ package fencing
 import (
 	"context"
 	"fmt"
+
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 const advanceSQL = "SELECT pglock.advance($1::text, $2::bigint)"
@@ -42,6 +44,6 @@ func advance(ctx context.Context, db DB, resource string, token Token, opts []Sc
 	if err != nil {
 		return err
 	}
-	_, err = db.Exec(ctx, render(advanceSQL, cfg.schema), resource, int64(token))
+	_, err = db.Exec(ctx, schema.Render(advanceSQL, cfg.schema), resource, int64(token))
 	return explainCall(cfg.schema, fmt.Sprintf("advance %q to %d", resource, token), err)
 }

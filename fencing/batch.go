@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // sender is a pool, a connection or a transaction of pgx.
@@ -54,7 +55,7 @@ func Batch(ctx context.Context, db sender, f Fence, b *pgx.Batch) error {
 	begin := checked && !within
 	guarded, outcomes := &pgx.Batch{}, map[string]error{} // of what this function adds
 	queue := func(statement string) {
-		guarded.Queue(render(statement, f.schemaName()), f.Name, int64(f.Token)).Fn = func(results pgx.BatchResults) error {
+		guarded.Queue(schema.Render(statement, f.schemaName()), f.Name, int64(f.Token)).Fn = func(results pgx.BatchResults) error {
 			_, err := results.Exec()
 			outcomes[statement] = err
 			return err
@@ -83,7 +84,7 @@ func Batch(ctx context.Context, db sender, f Fence, b *pgx.Batch) error {
 	switch {
 	case pgtx.SQLState(outcomes[stillBoundSQL]) == codeUnfenced:
 		return errs.Errorf("%w: the batch has ended the transaction that it was sent in: %w", ErrInvalidOption, err)
-	case err == nil || sent && refusal == nil || errors.As(err, &refused) && refused.SQL() != render(bindSQL, f.schemaName()):
+	case err == nil || sent && refusal == nil || errors.As(err, &refused) && refused.SQL() != schema.Render(bindSQL, f.schemaName()):
 		return Explain(err)
 	}
 	return explainCall(f.schemaName(), fmt.Sprintf("batch of %q", f), err)

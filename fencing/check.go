@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 const (
@@ -123,14 +124,14 @@ func newGrantsQuery(tx Tx, fences []Fence, one, several string) (q grantsQuery, 
 		}
 		rows[i] = row{f.Name, f.Token}
 	}
-	q.grants, q.sql, q.args = fmt.Sprintf("%q", fences[0]), render(one, q.schema), []any{rows[0].Name, int64(rows[0].Token)}
+	q.grants, q.sql, q.args = fmt.Sprintf("%q", fences[0]), schema.Render(one, q.schema), []any{rows[0].Name, int64(rows[0].Token)}
 	if len(rows) > 1 {
 		text, err := json.Marshal(rows)
 		if err != nil {
 			return q, errs.Errorf("%w: %w", ErrInvalidFence, err)
 		}
 		q.grants += fmt.Sprintf(" and %d more", len(rows)-1)
-		q.sql, q.args = render(several, q.schema), []any{string(text)}
+		q.sql, q.args = schema.Render(several, q.schema), []any{string(text)}
 	}
 	return q, nil
 }

@@ -2,13 +2,9 @@ package fencing
 
 import (
 	"context"
-	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // DB is a connection, a pool or a transaction of pgx, or of an adapter for another driver. The
@@ -26,17 +22,4 @@ type Tx interface {
 	DB
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
-}
-
-// rendered caches the statements of each schema. The key is "schema\x00statement".
-var rendered sync.Map
-
-// render returns a statement, written for the default schema, for the named one.
-func render(statement, schemaName string) string {
-	key := schemaName + "\x00" + statement
-	if s, ok := rendered.Load(key); ok {
-		return s.(string)
-	}
-	s, _ := rendered.LoadOrStore(strings.Clone(key), schema.Render(statement, schemaName))
-	return s.(string)
 }

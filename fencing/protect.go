@@ -6,6 +6,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 const (
@@ -40,7 +41,7 @@ func Protect(ctx context.Context, db DB, table string, opts ...Option) error {
 	if err != nil {
 		return err
 	}
-	_, err = db.Exec(ctx, render(protectSQL, p.schema), table, p.column, p.permissive, p.namedBy)
+	_, err = db.Exec(ctx, schema.Render(protectSQL, p.schema), table, p.column, p.permissive, p.namedBy)
 	return explainTable(p.schema, "protect", table, err)
 }
 
@@ -51,7 +52,7 @@ func Unprotect(ctx context.Context, db DB, table string, opts ...SchemaOption) e
 	if err != nil {
 		return err
 	}
-	_, err = db.Exec(ctx, render(unprotectSQL, p.schema), table)
+	_, err = db.Exec(ctx, schema.Render(unprotectSQL, p.schema), table)
 	return explainTable(p.schema, "unprotect", table, err)
 }
 
