@@ -67,11 +67,10 @@ func (f Fence) MarshalText() ([]byte, error) {
 // UnmarshalText parses the text as ParseFence does, and leaves f unchanged on an error.
 func (f *Fence) UnmarshalText(text []byte) error {
 	parsed, err := ParseFence(string(text))
-	if err != nil {
-		return err
+	if err == nil {
+		*f = parsed
 	}
-	*f = parsed
-	return nil
+	return err
 }
 
 // ParseFence parses a fence of the form name@token or name@token+schema. The name may contain @ and
