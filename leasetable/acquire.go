@@ -56,8 +56,8 @@ func (r *Request) Heavy() bool {
 	return r.Permits.Weight > 1 || slices.ContainsFunc(r.Each, func(p Permits) bool { return p.Weight > 1 })
 }
 
-// HasFast reports whether AcquireFast has a statement for the request.
-func (r *Request) HasFast() bool {
+// hasFast reports whether AcquireFast has a statement for the request.
+func (r *Request) hasFast() bool {
 	switch {
 	case r.All != nil:
 		return r.Each == nil && r.Ticket == NoTicket
@@ -88,7 +88,7 @@ const (
 	AnyTicket   = 0             // of a row that Watch writes; LeaveQueue then deletes the row with any ticket
 )
 
-// Outcome is the result of an attempt. Without one, another client has inserted the row meanwhile.
+// Outcome is the result of an attempt, empty if the row was inserted meanwhile.
 type Outcome string
 
 // Outcomes: see sql/acquire_full.sql.
@@ -116,12 +116,14 @@ type Grant struct {
 }
 
 // AcquireFast grants free locks that have rows, for requests with distinct names, sorted by name,
-// or for one that HasFast. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
+// or for one of any kind. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
 func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
 		sql, args := t.sql["acquire_fast"], []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket}
 		switch {
+		case !r.hasFast():
+			return make([]Grant, 1), nil
 		case r.All != nil:
 			sql, args[0] = t.sql["acquire_all"], r.All
 		case r.Permits.Any():
@@ -158,8 +160,8 @@ func (t *Table) grantRow(ctx context.Context, r *Request, sql string, args ...an
 	})
 }
 
-// AcquireFull answers requests that AcquireFast does not, with distinct names, sorted by name. It
-// returns a Grant for each, also with an error, since each of its two statements commits by itself.
+// AcquireFull answers a batch that AcquireFast does not, with a Grant for each request, also with an
+// error, since its two statements commit by themselves.
 func (t *Table) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
 	args := acquireArgs(batch)
 	grants, err := t.grantBatch(ctx, batch, t.sql["peek"], []any{args[0], args[2], args[5]}, func(r pgx.Rows) (name string, g Grant, err error) {

@@ -15,8 +15,8 @@ type NestedWait struct {
 	Holders  []string        // of each: its holder
 }
 
-// NestedWait tells the server of a wait, which it forgets after timing.NestedWaitTTL. If the wait
-// closes a cycle, the server forgets it at once, and NestedWait returns the cycle in words.
+// NestedWait tells the server of a wait, which it forgets after timing.NestedWaitTTL, or at once
+// if that closes a cycle, returned in words.
 func (t *Table) NestedWait(ctx context.Context, w *NestedWait) (cycle string, err error) {
 	names, _, weights := w.slots()
 	holds := make([]int64, len(w.Holds)) // not null, and of a type that each query mode of pgx can encode

@@ -9,7 +9,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Permits says how many permits of a name a grant has; the zero Permits: it has none.
+// Permits says how many permits of a name a grant has, by default none.
 type Permits struct {
 	Capacity int // of the name; 0: it has no permits, but one holder
 	Weight   int // of the grant: 1 to Capacity

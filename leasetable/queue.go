@@ -89,7 +89,7 @@ func (t *Table) Join(ctx context.Context, client string, r *Request, waited time
 	return p, err
 }
 
-// Ticket is a ticket of a client for a name, or for those that a caller waits for together.
+// Ticket is a ticket of a client for a name, or for several together.
 type Ticket struct {
 	Client string
 	Names  []string // sorted
@@ -107,12 +107,6 @@ func ticketTTL(heavy bool) time.Duration {
 	return timing.TicketTTL
 }
 
-// Suffixes of a client's channel.
-const (
-	NextSuffix = "_next" // of the channel that tells of a release to waiters before the client
-	AllSuffix  = "_all"  // of the channel for callers that wait for several names: in lock_waiters, a slash and a number follow
-)
-
 // LeaveQueue deletes a ticket, and wakes the next waiter of each free name.
 func (t *Table) LeaveQueue(ctx context.Context, left Ticket) error {
 	args := []any{left.Names, left.Client, zeronull.Int8(left.Number), true}
@@ -129,7 +123,7 @@ func stateOf(lost, overflow bool) TicketState {
 	return Queued
 }
 
-// RefreshTickets extends tickets, heavy ones shorter, and returns their positions.
+// RefreshTickets extends tickets and returns their positions.
 func (t *Table) RefreshTickets(ctx context.Context, tickets []Ticket, listens bool) ([]Position, error) {
 	type row struct{ name, client string }
 	found := map[row]Position{}
@@ -186,7 +180,7 @@ func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
 	return clients, names, numbers
 }
 
-// QuitQueue deletes a client's rows, and wakes the next waiter of each free name.
+// QuitQueue is LeaveQueue for all tickets of a client.
 func (t *Table) QuitQueue(ctx context.Context, client string) error {
 	return t.run(ctx, Statement{SQL: t.sql["quit_queue"], Args: []any{client, true}, Wakes: true})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Release releases a grant, so that its lock is free minHold after the grant, and reports whether
-// it was current, expired or not, and whether a waiter was notified.
+// Release releases a grant, expired or not, so that its lock is free minHold after the grant, and
+// reports whether it was current and woke a waiter.
 func (t *Table) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
 	args := []any{fence.Name, int64(fence.Token), minHold.Microseconds(), true}
 	err = t.run(ctx, Statement{SQL: t.sql["release"], Args: args, Wakes: true, Row: func(r pgx.Rows) error {

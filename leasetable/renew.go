@@ -88,7 +88,7 @@ func (t *Table) renew(ctx context.Context, all []Extension, holder *string, st S
 	return answers, err
 }
 
-// CheckGrants returns what the holders of grants should know: each live one is Busy.
+// CheckGrants returns what the holders should know. Each live grant is Busy.
 func (t *Table) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Renewal, error) {
 	names, tokens := split(grants)
 	return t.checkGrants(ctx, names, tokens, Statement{})

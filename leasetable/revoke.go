@@ -2,20 +2,13 @@ package leasetable
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 )
-
-// HolderChannel returns the channel of a schema for requests to its holders.
-func HolderChannel(schema string) string {
-	sum := sha256.Sum256([]byte(schema))
-	return "pglock_holders_" + hex.EncodeToString(sum[:8])
-}
 
 // GrantCall is the answer to a call that concerns another client's grant.
 type GrantCall struct {
@@ -27,13 +20,13 @@ type GrantCall struct {
 
 // RevokeGrant revokes a grant. A grant that was revoked before is Done.
 func (t *Table) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
-	err = t.intervene(ctx, t.sql["revoke_grant"], fence, []any{reason, HolderChannel(t.schema)}, &i, nil)
+	err = t.intervene(ctx, t.sql["revoke_grant"], fence, []any{reason, schema.HolderChannel(t.schema)}, &i, nil)
 	return i, err
 }
 
 // RequestRelease asks the holder of a grant to release it.
 func (t *Table) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
-	err = t.intervene(ctx, t.sql["request_release"], fence, []any{reason, HolderChannel(t.schema)}, &i)
+	err = t.intervene(ctx, t.sql["request_release"], fence, []any{reason, schema.HolderChannel(t.schema)}, &i)
 	return i, err
 }
 
@@ -41,11 +34,10 @@ func (t *Table) RequestRelease(ctx context.Context, fence fencing.Fence, reason 
 // the answer, whose further columns are into.
 func (t *Table) intervene(ctx context.Context, sql string, fence fencing.Fence, args []any, i *GrantCall, into ...any) error {
 	args = append(append([]any{fence.Name, int64(fence.Token)}, args...), true)
-	err := t.run(ctx, Statement{SQL: sql, Args: args, Tries: 2, Wakes: true, Row: func(r pgx.Rows) error {
+	return t.run(ctx, Statement{SQL: sql, Args: args, Tries: 2, Wakes: true, Row: func(r pgx.Rows) error {
 		i.Found = true
 		return r.Scan(append([]any{&i.Current, &i.Done}, into...)...)
 	}})
-	return err
 }
 
 // SetLabels adds labels, as JSON, to those of a grant, unless they would take more than limit

@@ -28,7 +28,7 @@ type Pruned struct {
 	Done    bool          // there are no further rows
 }
 
-// Prune examines some rows with names beyond after, and deletes those that are idle.
+// Prune examines some rows with names beyond after, and deletes the idle ones.
 func (t *Table) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
 	var seen int
 	err = t.run(ctx, Statement{SQL: t.sql["prune"], Args: []any{idle.Microseconds(), after}, Tries: 2, Row: func(r pgx.Rows) error {

@@ -304,7 +304,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "sql":
 		sql = testClock(p.w.schema).Replace(strings.ReplaceAll(arg(0), "pglock.", schema.Quote(p.w.schema)+"."))
 	case "listen": // to the notifications of this session's tickets
-		sql = fmt.Sprintf("DO $$ BEGIN LISTEN %s; LISTEN %s; END $$", schema.Quote(s.client()), schema.Quote(s.client()+leasetable.NextSuffix))
+		sql = fmt.Sprintf("DO $$ BEGIN LISTEN %s; LISTEN %s; END $$", schema.Quote(s.client()), schema.Quote(s.client()+schema.NextSuffix))
 	case "heard":
 		sql = "SELECT"
 	case "stall": // the inserts of this session wait while another one stops them

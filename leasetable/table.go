@@ -17,7 +17,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Table is the table of leases. It is as safe for concurrent use as its Sender.
+// Table is the table of leases, as safe for concurrent use as its Sender.
 type Table struct {
 	sender Sender
 	grants grantObserver // the Sender, or nil
@@ -37,9 +37,9 @@ func (t *Table) run(ctx context.Context, st Statement) error {
 	return err
 }
 
-// Sender sends a statement on a connection, and reads the answer with Statement.Read. It returns
-// the time just before it sent the attempt that was answered: what the server promises counts from
-// there. One with a method ObserveGrant(fencing.Fence) is told of each durable grant.
+// Sender sends a statement, reads the answer with Statement.Read, and returns the time just before
+// it sent the attempt that was answered. One with a method ObserveGrant(fencing.Fence) is told of
+// each durable grant.
 type Sender interface {
 	Send(ctx context.Context, st Statement) (sent time.Time, err error)
 }
@@ -60,7 +60,7 @@ type Statement struct {
 	Watch func(sent time.Time) (stop func() bool) // to be called just before it is sent, and stop after the answer; may be nil
 }
 
-// Read reads the answer to one attempt: the result of a pgx connection's Query.
+// Read reads the answer to one attempt, the result of Query of pgx.
 func (st Statement) Read(rows pgx.Rows) error {
 	defer rows.Close()
 	if st.Begin != nil {

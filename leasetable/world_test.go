@@ -215,7 +215,7 @@ func (s *session) heard() string {
 		if err != nil {
 			return cmp.Or(strings.Join(payloads, " "), "nothing")
 		}
-		if strings.HasSuffix(n.Channel, leasetable.NextSuffix) {
+		if strings.HasSuffix(n.Channel, schema.NextSuffix) {
 			n.Payload = "next " + n.Payload
 		}
 		payloads = append(payloads, n.Payload)

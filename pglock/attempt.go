@@ -51,7 +51,7 @@ func (a *attempt) request() *leasetable.Request {
 // second statement returns the reason. ctx is derived from the client's life.
 func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 	store, r := a.client.store, a.request()
-	if !a.expectHeld && r.HasFast() {
+	if !a.expectHeld {
 		grants, err := store.AcquireFast(ctx, []*leasetable.Request{r})
 		if err != nil {
 			return g, err

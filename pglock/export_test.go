@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
@@ -108,7 +108,7 @@ func TrustedFor(remaining time.Duration, opts ...LeaseOption) (time.Duration, er
 }
 
 // HolderChannel returns the channel of requests to holders.
-func HolderChannel(schema string) string { return leasetable.HolderChannel(schema) }
+func HolderChannel(name string) string { return schema.HolderChannel(name) }
 
 // Repeated does what follows a grant whose first attempt got no answer.
 func Repeated(l *Lease) { l.repeated = true }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
@@ -30,8 +31,8 @@ import (
 // requests, revocations and changes before that moment have not notified it.
 func (s *signals) listen(ctx context.Context, channel string) (waitlist.Subscription, error) {
 	c := s.client
-	sub, err := c.store.Listen(ctx, leasetable.HolderChannel(c.cfg.schema),
-		channel, channel+leasetable.NextSuffix, channel+leasetable.AllSuffix, c.watches.channel())
+	sub, err := c.store.Listen(ctx, schema.HolderChannel(c.cfg.schema),
+		channel, channel+schema.NextSuffix, channel+schema.AllSuffix, c.watches.channel())
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +72,9 @@ func (s subscription) Wait(ctx context.Context) (payload string, err error) {
 			return n.Payload, nil
 		case strings.HasSuffix(n.Channel, "_watch"):
 			s.client.watches.wake(n.Payload)
-		case strings.HasSuffix(n.Channel, leasetable.NextSuffix):
+		case strings.HasSuffix(n.Channel, schema.NextSuffix):
 			s.client.waiters.ReleasedAhead(n.Payload)
-		case strings.HasSuffix(n.Channel, leasetable.AllSuffix):
+		case strings.HasSuffix(n.Channel, schema.AllSuffix):
 			s.client.waiters.WakeMulti(n.Payload)
 		default:
 			s.client.signals.received(n.Payload)

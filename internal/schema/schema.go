@@ -3,6 +3,8 @@
 package schema
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"io/fs"
 	"strings"
 
@@ -23,7 +25,19 @@ const (
 
 	// LastTick and the name of a job are the resource, and the lock, of the job's last tick.
 	LastTick = "last tick: "
+
+	// NextSuffix ends the channel that tells a client of a release to waiters before it, and
+	// AllSuffix that of its callers that wait for several names. In lock_waiters, a slash and the
+	// number of such a caller follow.
+	NextSuffix = "_next"
+	AllSuffix  = "_all"
 )
+
+// HolderChannel returns the channel of the named schema for requests to its holders.
+func HolderChannel(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return "pglock_holders_" + hex.EncodeToString(sum[:8])
+}
 
 // Validate returns an error that wraps ErrInvalidName unless name is 1 to 63 bytes of UTF-8 without
 // NUL that do not begin with "pg_", which PostgreSQL reserves.

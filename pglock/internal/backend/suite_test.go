@@ -96,7 +96,7 @@ func (f fastFirst) AcquireFull(ctx context.Context, batch []*leasetable.Request)
 }
 
 func (f fastFirst) AcquireSlots(ctx context.Context, r *leasetable.Request) (leasetable.Grant, error) {
-	if r.HasFast() && (r.Permits.Any() || r.All != nil) {
+	if r.Permits.Any() || r.All != nil {
 		if grants, err := f.AcquireFast(ctx, []*leasetable.Request{r}); err != nil || grants[0].Outcome == leasetable.Granted {
 			return grants[0], err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/link"
 )
@@ -175,7 +176,7 @@ var verbs = map[string]verb{
 	}},
 	"listen": {"Listen", "", func(ctx context.Context, w *world, s *step) (_ string, err error) {
 		c := w.client(s)
-		w.sessions[s.actor], err = w.table.Listen(ctx, leasetable.HolderChannel(w.schema), c, c+leasetable.NextSuffix, c+leasetable.AllSuffix)
+		w.sessions[s.actor], err = w.table.Listen(ctx, schema.HolderChannel(w.schema), c, c+schema.NextSuffix, c+schema.AllSuffix)
 		return "done", err
 	}},
 	"hear": {"Listen", "", hear},
@@ -261,9 +262,6 @@ func acquireBatch(ctx context.Context, w *world, s *step, do func(context.Contex
 	for _, slots := range s.batch {
 		batch = append(batch, w.request(s, slots))
 	}
-	if s.verb == "fast" && len(batch) == 1 && !batch[0].HasFast() {
-		return "no fast path", nil
-	}
 	grants, err := do(ctx, batch)
 	var words []string
 	for i, g := range grants {
@@ -337,9 +335,9 @@ func hear(ctx context.Context, w *world, s *step) (string, error) {
 			return cmp.Or(strings.Join(words, ", "), "nothing"), nil
 		case n.Channel == client:
 			words = append(words, n.Payload)
-		case n.Channel == client+leasetable.NextSuffix:
+		case n.Channel == client+schema.NextSuffix:
 			words = append(words, "next "+n.Payload)
-		case n.Channel == client+leasetable.AllSuffix:
+		case n.Channel == client+schema.AllSuffix:
 			words = append(words, "all of "+strings.ReplaceAll(w.sets[number-1], " ", "+"))
 		default:
 			words = append(words, "a call for "+w.owners[fencing.Token(number)])

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
@@ -131,7 +132,7 @@ func (w *world) caller(s *step) string {
 	if !slices.Contains(w.sets, set) {
 		w.sets = append(w.sets, set)
 	}
-	return fmt.Sprint(w.client(s), leasetable.AllSuffix, "/", slices.Index(w.sets, set)+1)
+	return fmt.Sprint(w.client(s), schema.AllSuffix, "/", slices.Index(w.sets, set)+1)
 }
 
 // unit is that of the times of answers. What is left of a time is rounded up, and what has passed

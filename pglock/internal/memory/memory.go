@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -343,9 +344,13 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}, false
 }
 
-// acquireFast is acquire_fast, and those of its kind: it grants names that exist and are free, and
-// otherwise has no answer. A ticket that is used up is behind nobody.
+// acquireFast is leasetable.Table.AcquireFast: it grants names that exist and are free, and
+// otherwise, or for a request without a fast statement, it has no answer. A ticket that is used up is behind nobody.
 func (s *Server) acquireFast(r *leasetable.Request, now time.Time) leasetable.Grant {
+	whole := r.Permits.Any() && !r.Permits.Shared()
+	if whole || r.Each != nil || r.Ticket != leasetable.NoTicket && (r.All != nil || r.Permits.Any()) {
+		return leasetable.Grant{}
+	}
 	newest := fencing.Token(0)
 	for _, name := range r.Names() {
 		l, p := s.lock(name), r.PermitsOf(name)
@@ -476,7 +481,7 @@ func (s *Server) wakeNext(l *lock, now time.Time, room int) (woken bool) {
 		client, number := cutCaller(w.client)
 		if room != headOnly && w.weight > room || room == headOnly && woken {
 			if woken && since.Before(now.Add(-time.Second)) && number == "" {
-				s.notify(client+leasetable.NextSuffix, l.name)
+				s.notify(client+schema.NextSuffix, l.name)
 			}
 			break
 		}

@@ -331,7 +331,7 @@ func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason str
 				c.server.wakeNext(l, time.Now(), l.roomToTell(time.Now()))
 			}
 		}
-		c.server.notify(leasetable.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
+		c.server.notify(schema.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
 	})
 	return i, err
 }
@@ -348,7 +348,7 @@ func (c *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason 
 	err = c.intervene(ctx, fence, &i, func(_ *lock, g *grant) {
 		if g != nil {
 			i.Done, g.asked = true, &reason
-			c.server.notify(leasetable.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
+			c.server.notify(schema.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
 		}
 	})
 	return i, err
@@ -572,7 +572,7 @@ func (c *Store) QuitQueue(ctx context.Context, client string) error {
 		for _, l := range c.server.names {
 			waited := false
 			l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
-				own := w.client == client || strings.HasPrefix(w.client, client+leasetable.AllSuffix+"/")
+				own := w.client == client || strings.HasPrefix(w.client, client+schema.AllSuffix+"/")
 				waited = waited || own && !w.watches()
 				return own
 			})

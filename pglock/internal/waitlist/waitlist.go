@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
@@ -177,7 +178,7 @@ func (l *Queues) queueFor(r *leasetable.Request) *queue {
 	if r.All != nil {
 		l.last++
 		q.number = strconv.Itoa(l.last)
-		q.client += leasetable.AllSuffix + "/" + q.number
+		q.client += schema.AllSuffix + "/" + q.number
 		l.numbers[q.number] = q
 		q.keys = append([]string{key}, q.names...)
 	}
