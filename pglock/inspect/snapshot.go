@@ -144,55 +144,25 @@ type Block struct {
 // clients: one that holds and waits in two unrelated calls looks as if it waited with what it
 // holds. So only nested calls are a Cycle, and only if each lock has one holder, since a lock of
 // several is granted when any of them releases it.
-func (s Snapshot) Tree() (tree []Block) {
-	locks := map[string]Lock{}
+func (s Snapshot) Tree() []Block {
+	t := tree{locks: map[string]Lock{}, holds: map[string][]string{}, nested: map[call][]string{}, shown: map[string]bool{}}
 	granted := map[fencing.Token]string{} // names of locks
-	holds := map[string][]string{}        // names of locks by holder
 	waits := map[string]bool{}            // by holder
 	for _, l := range s.Locks {
-		locks[l.Name] = l
+		t.locks[l.Name] = l
 		for _, g := range l.Live() {
 			granted[g.Token] = l.Name
-			holds[g.Holder] = append(holds[g.Holder], l.Name)
+			t.holds[g.Holder] = append(t.holds[g.Holder], l.Name)
 		}
 		for _, w := range l.Waiters {
 			waits[w.Holder] = true
 		}
 	}
-	type call struct{ holder, name string }
-	nested := map[call][]string{}
 	for _, n := range s.Nested {
 		for _, name := range n.Names {
 			for _, token := range n.Holds {
 				if held, ok := granted[token]; ok {
-					nested[call{n.Holder, name}] = append(nested[call{n.Holder, name}], held)
-				}
-			}
-		}
-	}
-	shown := map[string]bool{}
-	var add func(l Lock, path []string, sure int) // from path[sure] on, each lock waits for the next one for sure
-	add = func(l Lock, path []string, sure int) {
-		depth, above := 2*len(path), slices.Index(path, l.Name)
-		b := Block{Depth: depth, Name: l.Name, Holders: l.Holders(), Again: shown[l.Name]}
-		b.Cycle, b.Perhaps = above >= sure, above >= 0 && above < sure
-		tree = append(tree, b)
-		if b.Again {
-			return
-		}
-		shown[l.Name] = true
-		path = append(slices.Clip(path), l.Name)
-		for i, w := range l.Waiters {
-			held, exact := nested[call{w.Holder, l.Name}]
-			if !exact {
-				held = holds[w.Holder]
-			}
-			tree = append(tree, Block{Depth: depth + 1, Name: l.Name, Waiter: w, Place: i + 1, Holds: held, Nested: exact})
-			for _, name := range held {
-				if next := locks[name]; len(next.Waiters) > 0 && exact && len(b.Holders) == 1 {
-					add(next, path, sure)
-				} else if len(next.Waiters) > 0 {
-					add(next, path, len(path))
+					t.nested[call{n.Holder, name}] = append(t.nested[call{n.Holder, name}], held)
 				}
 			}
 		}
@@ -200,10 +170,49 @@ func (s Snapshot) Tree() (tree []Block) {
 	for _, rootsOnly := range []bool{true, false} { // what is left after the roots is in cycles
 		for _, l := range s.Locks {
 			blocked := slices.ContainsFunc(l.Holders(), func(h string) bool { return waits[h] })
-			if len(l.Waiters) > 0 && !shown[l.Name] && (!rootsOnly || !blocked) {
-				add(l, nil, 0)
+			if len(l.Waiters) > 0 && !t.shown[l.Name] && (!rootsOnly || !blocked) {
+				t.add(l, nil, 0)
 			}
 		}
 	}
-	return tree
+	return t.blocks
+}
+
+// tree is the result of Tree so far, and what it is made from.
+type tree struct {
+	blocks []Block
+	locks  map[string]Lock
+	holds  map[string][]string // names of locks by holder
+	nested map[call][]string   // names of locks that a call holds
+	shown  map[string]bool     // by lock
+}
+
+type call struct{ holder, name string }
+
+// add adds a lock below the locks of path. From path[sure] on, each lock waits for the next one for
+// sure.
+func (t *tree) add(l Lock, path []string, sure int) {
+	depth, above := 2*len(path), slices.Index(path, l.Name)
+	b := Block{Depth: depth, Name: l.Name, Holders: l.Holders(), Again: t.shown[l.Name]}
+	b.Cycle, b.Perhaps = above >= sure, above >= 0 && above < sure
+	t.blocks = append(t.blocks, b)
+	if b.Again {
+		return
+	}
+	t.shown[l.Name] = true
+	path = append(slices.Clip(path), l.Name)
+	for i, w := range l.Waiters {
+		held, exact := t.nested[call{w.Holder, l.Name}]
+		if !exact {
+			held = t.holds[w.Holder]
+		}
+		t.blocks = append(t.blocks, Block{Depth: depth + 1, Name: l.Name, Waiter: w, Place: i + 1, Holds: held, Nested: exact})
+		for _, name := range held {
+			if next := t.locks[name]; len(next.Waiters) > 0 && exact && len(b.Holders) == 1 {
+				t.add(next, path, sure)
+			} else if len(next.Waiters) > 0 {
+				t.add(next, path, len(path))
+			}
+		}
+	}
 }

@@ -259,14 +259,20 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 	return g
 }
 
+// verdict is what judge finds out about the names of a request, as in judge_slots.
+type verdict struct {
+	locks           []*lock
+	own             []*grant // of the request itself
+	skipped, opened []*lock  // at the names in opened others may have room afterwards
+	newest          fencing.Token
+	blocked, spent  bool
+	refusal         leasetable.Grant // the answer unless the names are granted
+}
+
 // judge grants the names if it may create those that don't exist, and reports whether the call has lost.
 func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g leasetable.Grant, lost bool) {
 	names := r.Names()
-	var locks []*lock
-	var own []*grant
-	var skipped, opened []*lock // at the names in opened others may have room afterwards
-	result := leasetable.Grant{Outcome: leasetable.Busy, Name: names[0], Sent: now}
-	newest, blocked, spent := fencing.Token(0), false, false
+	v := verdict{refusal: leasetable.Grant{Outcome: leasetable.Busy, Name: names[0], Sent: now}}
 	for _, name := range names {
 		l, p := s.lock(name), r.PermitsOf(name)
 		if create {
@@ -277,71 +283,81 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 		if l.capacity != p.Capacity {
 			return leasetable.Grant{Outcome: leasetable.OtherKind, Name: name, Capacity: l.capacity, Sent: now}, true
 		}
-		locks = append(locks, l)
-		newest = max(newest, l.token)
-		if g := l.byRequest(r.ID); g != nil && g.expires.After(now) {
-			own = append(own, g)
-			continue
-		} else if g != nil || l.ended == r.ID {
-			spent = true
-			continue
-		}
-		queue := l.queue(now, r.Ticket)
-		silent, wanted := l.silent(now, queue, r.Ticket), 0
+		v.judge(l, r, now, create)
+	}
+	switch {
+	case v.spent || len(v.own) > 0 && len(v.own) < len(names):
+		v.refusal.Outcome = leasetable.RequestEnded
+		return v.refusal, true
+	case len(v.own) > 0:
+		first := slices.MinFunc(v.own, func(a, b *grant) int { return a.expires.Compare(b.expires) })
+		return leasetable.Grant{Outcome: leasetable.Granted, Token: first.token, Remaining: first.expires.Sub(now), Sent: now}, true
+	case v.blocked || v.refusal.Invalid:
+		return v.refusal, true
+	case !create:
+		return v.refusal, false
+	}
+	return s.grantSlots(r, &v, now), false
+}
+
+// judge is judge_slot: it adds one name to the verdict.
+func (v *verdict) judge(l *lock, r *leasetable.Request, now time.Time, create bool) {
+	v.locks = append(v.locks, l)
+	v.newest = max(v.newest, l.token)
+	if g := l.byRequest(r.ID); g != nil && g.expires.After(now) {
+		v.own = append(v.own, g)
+		return
+	} else if g != nil || l.ended == r.ID {
+		v.spent = true
+		return
+	}
+	weight, queue := max(r.PermitsOf(l.name).Weight, 1), l.queue(now, r.Ticket)
+	wanted := weight
+	if l.silent(now, queue, r.Ticket) {
+		v.skipped, v.opened = append(v.skipped, l), append(v.opened, l)
+	} else {
 		for _, w := range queue {
 			wanted += w.weight
 		}
-		if silent {
-			wanted = 0
-			skipped = append(skipped, l)
-		}
-		if silent || slices.ContainsFunc(l.grants, func(g *grant) bool { return g.whole }) {
-			opened = append(opened, l)
-		}
-		if create && l.room(now) < max(p.Weight, 1)+wanted {
-			opened = append(opened, l)
-			l.freeExpired(now)
-		}
-		result.Ahead = max(result.Ahead, len(queue))
-		result.Invalid = result.Invalid || queued(r.Ticket) && l.ticket >= r.Ticket
-		if l.room(now) >= max(p.Weight, 1)+wanted {
-			continue
-		}
-		blocked = blocked || create || !slices.ContainsFunc(l.grants, func(g *grant) bool { return g.dead(now) })
-		if d := l.blockedFor(now); l.room(now) < max(p.Weight, 1) && d > result.Remaining {
-			result.Name, result.Token, result.Holder, result.Remaining = name, l.token, "", d
-			if g := l.first(now, nil); g != nil {
-				result.Token, result.Holder = g.token, g.holder
-			}
-		} else if result.Remaining == 0 {
-			result.Name, result.Token = name, l.token
+		if slices.ContainsFunc(l.grants, func(g *grant) bool { return g.whole }) {
+			v.opened = append(v.opened, l)
 		}
 	}
-	switch {
-	case spent || len(own) > 0 && len(own) < len(names):
-		result.Outcome = leasetable.RequestEnded
-		return result, true
-	case len(own) > 0:
-		first := slices.MinFunc(own, func(a, b *grant) int { return a.expires.Compare(b.expires) })
-		return leasetable.Grant{Outcome: leasetable.Granted, Token: first.token, Remaining: first.expires.Sub(now), Sent: now}, true
-	case blocked || result.Invalid:
-		return result, true
-	case !create:
-		return result, false
+	if create && l.room(now) < wanted {
+		v.opened = append(v.opened, l)
+		l.freeExpired(now)
 	}
-	token := s.draw(newest)
-	for _, l := range locks {
-		if early := l.useUp(r.Ticket, slices.Contains(skipped, l), now); l.capacity > 0 && !early {
+	v.refusal.Ahead = max(v.refusal.Ahead, len(queue))
+	v.refusal.Invalid = v.refusal.Invalid || queued(r.Ticket) && l.ticket >= r.Ticket
+	if l.room(now) >= wanted {
+		return
+	}
+	v.blocked = v.blocked || create || !slices.ContainsFunc(l.grants, func(g *grant) bool { return g.dead(now) })
+	if d := l.blockedFor(now); l.room(now) < weight && d > v.refusal.Remaining {
+		v.refusal.Name, v.refusal.Token, v.refusal.Holder, v.refusal.Remaining = l.name, l.token, "", d
+		if g := l.first(now, nil); g != nil {
+			v.refusal.Token, v.refusal.Holder = g.token, g.holder
+		}
+	} else if v.refusal.Remaining == 0 {
+		v.refusal.Name, v.refusal.Token = l.name, l.token
+	}
+}
+
+// grantSlots grants the names, and wakes those for whom there is room afterwards.
+func (s *Server) grantSlots(r *leasetable.Request, v *verdict, now time.Time) leasetable.Grant {
+	token := s.draw(v.newest)
+	for _, l := range v.locks {
+		if early := l.useUp(r.Ticket, slices.Contains(v.skipped, l), now); l.capacity > 0 && !early {
 			l.roomSince = now
 		}
 		s.grant(l, r, max(r.PermitsOf(l.name).Weight, 1), token, now)
 	}
-	for _, l := range locks {
-		if room := l.room(now); l.capacity > 0 && room > 0 && slices.Contains(opened, l) {
+	for _, l := range v.locks {
+		if room := l.room(now); l.capacity > 0 && room > 0 && slices.Contains(v.opened, l) {
 			s.wakeNext(l, now, room)
 		}
 	}
-	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}, false
+	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
 }
 
 // acquireFast is leasetable.Table.AcquireFast: it grants names that exist and are free, and

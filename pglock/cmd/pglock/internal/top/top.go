@@ -351,26 +351,7 @@ func (m *model) browse(key string, step int) tea.Cmd {
 		m.note = "copied the fence " + text.OneLine(string(fence))
 		return tea.SetClipboard(string(fence))
 	case "r", "K":
-		switch {
-		case m.ReadOnly:
-			m.note = "read-only"
-		case current.token == 0 || current.lock == "":
-			m.note = "no grant is selected"
-		case key == "r":
-			question := fmt.Sprintf("ask %s to release grant %d, reason: ", text.Plain(current.lock), current.token)
-			m.prompt = &prompt{question: question, enter: func(input string) tea.Cmd {
-				return m.act("asked to release", current, m.Client.RequestRelease, cmp.Or(input, "pglock top"))
-			}}
-		default:
-			question := fmt.Sprintf("revoke grant %d of %s, type its name: ", current.token, text.Plain(current.lock))
-			m.prompt = &prompt{question: question, style: bad, enter: func(input string) tea.Cmd {
-				if input != current.lock && input != text.Plain(current.lock) { // control characters can't be typed
-					m.note = "not revoked: that is another name"
-					return nil
-				}
-				return m.act("revoked", current, m.Client.Revoke, "pglock top")
-			}}
-		}
+		m.askToEnd(current, key == "K")
 	default:
 		m.move(rows, m.cursor+step)
 		if n := int(key[0] - '1'); len(key) == 1 && n >= 0 && n < len(screens) {
@@ -378,6 +359,30 @@ func (m *model) browse(key string, step int) tea.Cmd {
 		}
 	}
 	return nil
+}
+
+// askToEnd asks for what it takes to request the release of a row's grant, or to revoke it.
+func (m *model) askToEnd(r row, revoke bool) {
+	switch {
+	case m.ReadOnly:
+		m.note = "read-only"
+	case r.token == 0 || r.lock == "":
+		m.note = "no grant is selected"
+	case revoke:
+		question := fmt.Sprintf("revoke grant %d of %s, type its name: ", r.token, text.Plain(r.lock))
+		m.prompt = &prompt{question: question, style: bad, enter: func(input string) tea.Cmd {
+			if input != r.lock && input != text.Plain(r.lock) { // control characters can't be typed
+				m.note = "not revoked: that is another name"
+				return nil
+			}
+			return m.act("revoked", r, m.Client.Revoke, "pglock top")
+		}}
+	default:
+		question := fmt.Sprintf("ask %s to release grant %d, reason: ", text.Plain(r.lock), r.token)
+		m.prompt = &prompt{question: question, enter: func(input string) tea.Cmd {
+			return m.act("asked to release", r, m.Client.RequestRelease, cmp.Or(input, "pglock top"))
+		}}
+	}
 }
 
 func (m *model) open(n int) tea.Cmd {
