@@ -100,7 +100,6 @@ func (c *Client) Locks(ctx context.Context, filter inspect.Filter) iter.Seq2[ins
 	}
 }
 
-// readPage reads the next step of a list.
 func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, err error) {
 	if err := c.beginCall(); err != nil {
 		return p, err
@@ -112,13 +111,11 @@ func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, 
 
 // page has the rows that a statement returns which ends with row.sql.
 type page struct {
-	rows     []lockRow
+	rows     []backend.Row
 	last     string // name of the last row that was examined
 	seen     int    // the number of rows that were examined
 	matching int    // the number of these that match
 }
-
-type lockRow struct{ backend.Row }
 
 func (p *page) scan(r pgx.Rows) error {
 	values := r.RawValues()
@@ -127,7 +124,7 @@ func (p *page) scan(r pgx.Rows) error {
 		into[0], into[1], into[2] = &p.seen, &p.last, &p.matching
 		return r.Scan(into...)
 	}
-	var k lockRow
+	var k backend.Row
 	var capacity int
 	var labels string
 	var request *string
@@ -146,58 +143,45 @@ func (p *page) scan(r pgx.Rows) error {
 		k.HeldFor = max(k.Age, 0)
 	}
 	k.ReleaseRequested, k.ReleaseReason = requested(request)
-	switch capacity {
-	case 0:
-		k.Kind = inspect.OneHolder
-	case allPermits:
-		k.Kind = inspect.RWLock
-	default:
-		k.Kind, k.Permits = inspect.Semaphore, capacity
-	}
-	k.addWaiters(q, capacity)
-	k.addGrants(g)
+	k.SetKind(capacity)
+	q.addTo(&k, capacity)
+	g.addTo(&k)
 	p.rows = append(p.rows, k)
 	return nil
 }
 
 // waiterColumns and grantColumns are the columns of the queue and of the shared grants.
 type waiterColumns struct {
-	holders                  []string
-	tickets, waited, weights []int64
+	holders         []string
+	tickets, waited []int64
+	weights         []int
 }
 
 type grantColumns struct {
-	tokens, weights, remaining, ages []int64
-	holders, labels                  []string
-	since                            []time.Time
-	requests                         []*string
+	tokens, remaining, ages []int64
+	weights                 []int
+	holders, labels         []string
+	since                   []time.Time
+	requests                []*string
 }
 
-// permitsSeen returns how many permits a caller sees for a weight: those of a semaphore.
-func (k *lockRow) permitsSeen(weight int64) int {
-	if k.Kind == inspect.Semaphore {
-		return int(weight)
-	}
-	return 0
-}
-
-func (k *lockRow) addWaiters(q waiterColumns, capacity int) {
+func (q *waiterColumns) addTo(k *backend.Row, capacity int) {
 	for i, holder := range q.holders {
 		k.Waiters = append(k.Waiters, inspect.Waiter{
 			Holder: holder, Ticket: q.tickets[i], Waited: micros(q.waited[i]),
-			Permits: k.permitsSeen(q.weights[i]), Exclusive: capacity > 0 && int(q.weights[i]) == capacity,
+			Permits: k.PermitsSeen(q.weights[i]), Exclusive: capacity > 0 && q.weights[i] == capacity,
 		})
 	}
 }
 
-func (k *lockRow) addGrants(g grantColumns) {
+func (g *grantColumns) addTo(k *backend.Row) {
 	if k.Kind != inspect.OneHolder {
 		k.Grants = k.Live()
 	}
 	for i, token := range g.tokens {
 		asked, reason := requested(g.requests[i])
 		k.Grants = append(k.Grants, inspect.Grant{
-			Token: fencing.Token(token), Holder: g.holders[i], Labels: parseLabels(g.labels[i]), Permits: k.permitsSeen(g.weights[i]),
+			Token: fencing.Token(token), Holder: g.holders[i], Labels: parseLabels(g.labels[i]), Permits: k.PermitsSeen(g.weights[i]),
 			AcquiredAt: g.since[i], HeldFor: max(micros(g.ages[i]), 0), Remaining: micros(g.remaining[i]),
 			ReleaseRequested: asked, ReleaseReason: reason,
 		})

@@ -71,7 +71,7 @@ func (t *tables) Get(ctx context.Context, name string) (row backend.Row, found b
 	if err != nil || len(p.rows) == 0 {
 		return backend.Row{Lock: inspect.Lock{Name: name}}, false, err
 	}
-	return p.rows[0].Row, true, nil
+	return p.rows[0], true, nil
 }
 
 // readInto sends a statement that changes nothing, at most twice, and scans its rows into *into, which

@@ -102,6 +102,26 @@ type Row struct {
 	Age time.Duration
 }
 
+// SetKind records the kind of a lock with that capacity, 0 for one holder.
+func (r *Row) SetKind(capacity int) {
+	switch capacity {
+	case 0:
+		r.Kind = inspect.OneHolder
+	case leasetable.ReadersWriter:
+		r.Kind = inspect.RWLock
+	default:
+		r.Kind, r.Permits = inspect.Semaphore, capacity
+	}
+}
+
+// PermitsSeen returns how many permits a caller sees for a weight: those of a semaphore.
+func (r *Row) PermitsSeen(weight int) int {
+	if r.Kind == inspect.Semaphore {
+		return weight
+	}
+	return 0
+}
+
 type heldKey struct{}
 
 // Grant is a grant that another process holds.

@@ -124,7 +124,7 @@ func (p *pool) acquire(ctx context.Context, forRenewal bool) (*pooledConn, error
 	if p.rejected != nil { // that is why the caller had to wait
 		return nil, p.rejected
 	}
-	return nil, unsentError{context.Cause(ctx)}
+	return nil, UnsentError{context.Cause(ctx)}
 }
 
 // release returns a connection to the pool, which closes it unless its state is known to be good.

@@ -32,12 +32,14 @@ func (l *Link) Send(ctx context.Context, st leasetable.Statement) (sent time.Tim
 	return sent, err
 }
 
-// unsentError is the end of a context before its statement was sent: see MaybeApplied.
-type unsentError struct{ error }
+// UnsentError is why a statement was not sent: see MaybeApplied.
+type UnsentError struct{ Cause error }
+
+func (e UnsentError) Error() string { return e.Cause.Error() }
+func (e UnsentError) Unwrap() error { return e.Cause }
 
 // SafeToRetry is what pgconn.SafeToRetry asks for.
-func (unsentError) SafeToRetry() bool { return true }
-func (e unsentError) Unwrap() error   { return e.error }
+func (UnsentError) SafeToRetry() bool { return true }
 
 // withLife returns a context that ends with ctx or with the client's life.
 func (l *Link) withLife(ctx context.Context) (_ context.Context, cancel func()) {
@@ -54,7 +56,7 @@ func (l *Link) roundTrip(ctx context.Context, st leasetable.Statement) (sent tim
 		case l.slots <- struct{}{}:
 			defer func() { <-l.slots }()
 		case <-ctx.Done():
-			return time.Time{}, unsentError{context.Cause(ctx)}
+			return time.Time{}, UnsentError{context.Cause(ctx)}
 		}
 	}
 	conn, err := l.pool.acquire(ctx, st.Reserved)

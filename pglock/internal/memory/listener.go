@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -90,11 +89,4 @@ func (l *listener) Close(context.Context) error {
 	defer l.server.mu.Unlock()
 	l.end(net.ErrClosed)
 	return nil
-}
-
-// cutCaller splits the key of a waiter into the channel of its client, and the number of a caller that waits for
-// several names.
-func cutCaller(client string) (channel, number string) {
-	channel, number, _ = strings.Cut(client, "/")
-	return channel, number
 }

@@ -5,7 +5,9 @@ package memory
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // Server has the locks that its clients share.
@@ -80,6 +83,17 @@ type waiter struct {
 }
 
 func (w *waiter) watches() bool { return w.ticket == leasetable.AnyTicket }
+
+// refresh extends the ticket, a heavy one less.
+func (w *waiter) refresh(now time.Time, heavy bool) {
+	w.expires = now.Add(timing.TicketTTL)
+	if heavy {
+		w.expires = now.Add(timing.KeepTicket)
+	}
+	if strings.Contains(w.client, "/") { // it is for several names
+		w.keep = now.Add(timing.KeepTicket)
+	}
+}
 
 func (s *Server) lock(name string) *lock {
 	l := s.names[name]
@@ -152,15 +166,6 @@ func (l *lock) exist(capacity int, now time.Time) {
 	}
 }
 
-func (l *lock) grantOf(token fencing.Token) *grant {
-	for _, g := range l.grants {
-		if g.token == token {
-			return g
-		}
-	}
-	return nil
-}
-
 // first returns the live grant that ends first, of those that are not mine, or nil.
 func (l *lock) first(now time.Time, mine *grant) (first *grant) {
 	for _, g := range l.live(now) {
@@ -183,15 +188,15 @@ func (l *lock) blockedFor(now time.Time) time.Duration {
 	return max(until.Sub(now), 0)
 }
 
-// closedFor returns how long nobody is granted anything, because somebody has the whole lock.
-func (l *lock) closedFor(now time.Time) time.Duration {
+// closedUntil returns until when nobody is granted anything, because somebody has the whole lock.
+func (l *lock) closedUntil() time.Time {
 	until := l.busyUntil
 	for _, g := range l.grants {
 		if g.whole && g.expires.After(until) {
 			until = g.expires
 		}
 	}
-	return max(until.Sub(now), 0)
+	return until
 }
 
 // queue returns those that wait with tickets before a ticket, in order.
@@ -222,16 +227,10 @@ func (l *lock) silent(now time.Time, queue []*waiter, before int64) bool {
 
 // freeSince returns since when there has been room for the head of a queue, of a lock that has room.
 func (l *lock) freeSince() time.Time {
-	since := l.roomSince
-	if l.busyUntil.After(since) { // a minimum hold
-		since = l.busyUntil
+	if closed := l.closedUntil(); closed.After(l.roomSince) {
+		return closed
 	}
-	for _, g := range l.grants {
-		if g.whole && g.expires.After(since) {
-			since = g.expires
-		}
-	}
-	return since
+	return l.roomSince
 }
 
 // overdue reports whether a lock that is free for a waiter has been so for timing.HeadGrace, and no waiter is
@@ -484,7 +483,7 @@ func (l *lock) roomToTell(now time.Time) int {
 
 // wakeIfFree wakes those for whom there is room, unless somebody has the whole lock.
 func (s *Server) wakeIfFree(l *lock, now time.Time) {
-	if l.exists && l.closedFor(now) == 0 {
+	if l.exists && !l.closedUntil().After(now) {
 		s.wakeNext(l, now, l.roomToTell(now))
 	}
 }
@@ -494,7 +493,7 @@ func (s *Server) wakeNext(l *lock, now time.Time, room int) (woken bool) {
 	s.tellWatchers(l, now)
 	var since time.Time
 	for _, w := range l.queue(now, leasetable.NoTicket) {
-		client, number := cutCaller(w.client)
+		client, number, _ := strings.Cut(w.client, "/") // the number is that of a caller for several names
 		if room != headOnly && w.weight > room || room == headOnly && woken {
 			if woken && since.Before(now.Add(-time.Second)) && number == "" {
 				s.notify(client+schema.NextSuffix, l.name)
@@ -526,17 +525,13 @@ func (s *Server) SetDown(down bool) {
 	s.down = down
 	if down {
 		for l := range s.sessions {
-			l.end(downError{})
+			l.end(errDown)
 		}
 	}
 }
 
-// downError is that of a server that is down. Nothing was sent.
-type downError struct{}
-
-func (downError) Error() string     { return "the server is down" }
-func (downError) Unwrap() error     { return errs.ErrUnavailable }
-func (downError) SafeToRetry() bool { return true } // what pgconn.SafeToRetry asks for
+// errDown is the error of a server that is down.
+var errDown error = link.UnsentError{Cause: errs.Mark(errors.New("the server is down"), errs.ErrUnavailable)}
 
 // Expire ends the grants of a name, or that with the token if it is not 0, as if their time were over. The
 // next waiters are woken.

@@ -45,23 +45,16 @@ func (c *Store) run(ctx context.Context, statement func()) error {
 	defer s.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-		return unsentError{context.Cause(ctx)}
+		return link.UnsentError{Cause: context.Cause(ctx)}
 	case c.life.Err() != nil:
 		return errs.ErrClosed
 	case s.down:
-		return downError{}
+		return errDown
 	}
 	s.sent = nil
 	statement()
 	return nil
 }
-
-// unsentError is the end of a context before its statement ran.
-type unsentError struct{ error }
-
-// SafeToRetry is what pgconn.SafeToRetry asks for.
-func (unsentError) SafeToRetry() bool { return true }
-func (e unsentError) Unwrap() error   { return e.error }
 
 func (c *Store) Check(ctx context.Context) error { return c.Explain("open", c.run(ctx, func() {})) }
 
@@ -128,7 +121,12 @@ func (c *Store) HandOff(ctx context.Context, fence fencing.Fence, r *leasetable.
 // find returns a lock and the grant of a fence, expired or not, or nil.
 func (c *Store) find(fence fencing.Fence) (*lock, *grant) {
 	l := c.server.lock(fence.Name)
-	return l, l.grantOf(fence.Token)
+	for _, g := range l.grants {
+		if g.token == fence.Token {
+			return l, g
+		}
+	}
+	return l, nil
 }
 
 // findLive is find for a grant that has not expired.
@@ -230,20 +228,11 @@ func (c *Store) Get(ctx context.Context, name string) (info backend.Row, found b
 		l := c.server.lock(name)
 		found, info.Token = l.exists, l.token
 		shared := l.capacity > 0
-		permits := func(int) int { return 0 }
-		switch {
-		case !shared:
-			info.Kind = inspect.OneHolder
-		case l.capacity == leasetable.ReadersWriter:
-			info.Kind = inspect.RWLock
-		default:
-			info.Kind, info.Permits = inspect.Semaphore, l.capacity
-			permits = func(n int) int { return n }
-		}
+		info.SetKind(l.capacity)
 		info.Remaining = max(l.busyUntil.Sub(now), 0)
 		for _, g := range l.live(now) {
 			all := inspect.Grant{
-				Token: g.token, Holder: g.holder, Labels: maps.Clone(g.labels), Permits: permits(g.weight), Exclusive: g.whole,
+				Token: g.token, Holder: g.holder, Labels: maps.Clone(g.labels), Permits: info.PermitsSeen(g.weight), Exclusive: g.whole,
 				AcquiredAt: g.acquired, HeldFor: now.Sub(g.acquired), Remaining: g.expires.Sub(now), ReleaseRequested: g.asked != nil,
 			}
 			if g.asked != nil {
@@ -259,7 +248,7 @@ func (c *Store) Get(ctx context.Context, name string) (info backend.Row, found b
 		}
 		for _, w := range l.queue(now, leasetable.NoTicket) {
 			info.Waiters = append(info.Waiters, inspect.Waiter{
-				Holder: w.holder, Ticket: w.ticket, Waited: now.Sub(w.since), Permits: permits(w.weight), Exclusive: shared && w.weight == l.size(),
+				Holder: w.holder, Ticket: w.ticket, Waited: now.Sub(w.since), Permits: info.PermitsSeen(w.weight), Exclusive: shared && w.weight == l.size(),
 			})
 		}
 	})
@@ -318,7 +307,7 @@ func (c *Store) Revoke(ctx context.Context, r *leasetable.Request) (revoked bool
 func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i leasetable.GrantCall, err error) {
 	err = c.intervene(ctx, fence, &i, func(l *lock, _ *grant) {
 		_, before := l.revoked[fence.Token]
-		g := l.grantOf(fence.Token) // an expired one too
+		_, g := c.find(fence) // an expired one too
 		if i.Done = before || g != nil; !i.Done {
 			return
 		}
@@ -457,17 +446,12 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 		for _, name := range r.Names() {
 			l := c.server.lock(name)
 			p.Ahead = max(p.Ahead, len(l.queue(now, leasetable.NoTicket))-len(l.of(client)))
-			w := &waiter{client: client, holder: r.Holder, ticket: p.Ticket, weight: max(r.PermitsOf(name).Weight, 1), since: now.Add(-waited), expires: now.Add(timing.TicketTTL)}
-			if r.All != nil {
-				w.keep = now.Add(timing.KeepTicket)
-			}
-			if r.Heavy() {
-				w.expires = now.Add(timing.KeepTicket)
-			}
+			w := &waiter{client: client, holder: r.Holder, ticket: p.Ticket, weight: max(r.PermitsOf(name).Weight, 1), since: now.Add(-waited)}
+			w.refresh(now, r.Heavy())
 			l.remove(client, leasetable.AnyTicket)
 			l.waiters = append(l.waiters, w)
-			closed := l.closedFor(now) // a look at permits that are left is that of the attempt
-			p.Free, p.Remaining = p.Free && closed == 0, max(p.Remaining, closed)
+			closed := l.closedUntil().Sub(now) // a look at permits that are left is that of the attempt
+			p.Free, p.Remaining = p.Free && closed <= 0, max(p.Remaining, closed)
 			if r.All != nil {
 				c.server.wakeIfFree(l, now) // a ticket that this one replaces may have been the head
 			}
@@ -525,13 +509,7 @@ func (c *Store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket,
 				}
 				p.Ahead = max(p.Ahead, len(l.queue(now, w.ticket)))
 				p.Overdue = c.look(l, w, now, &p) && p.Overdue && l.overdue(now)
-				w.expires = now.Add(timing.TicketTTL)
-				if strings.Contains(w.client, "/") {
-					w.keep = now.Add(timing.KeepTicket)
-				}
-				if t.Heavy {
-					w.expires = now.Add(timing.KeepTicket)
-				}
+				w.refresh(now, t.Heavy)
 			}
 			positions[i] = p
 		}
@@ -549,7 +527,7 @@ func (c *Store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
 				left = l.waiters[at].ticket
 			}
 			l.remove(t.Client, t.Number)
-			if l.exists && (l.capacity > 0 || l.closedFor(now) == 0) && left > l.ticket && len(l.queue(now, left)) == 0 && len(l.queue(now, leasetable.NoTicket)) > 0 {
+			if l.exists && (l.capacity > 0 || !l.closedUntil().After(now)) && left > l.ticket && len(l.queue(now, left)) == 0 && len(l.queue(now, leasetable.NoTicket)) > 0 {
 				l.roomSince = now // for the one behind the head
 			}
 			c.server.wakeIfFree(l, now)
