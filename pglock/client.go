@@ -108,7 +108,8 @@ func openOn(ctx context.Context, store func(life context.Context) backend.Store,
 	c.signals.client, c.watches.client = c, c
 	c.dispatch = newDispatch(c)
 	waiting := waitlist.Config{
-		Store: s, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: life, Closing: c.closing, Logger: cfg.logger, Report: c.Report,
+		Store: s, Client: c.channel, Life: life, Closing: c.closing, Logger: cfg.logger, Report: c.Report,
+		BeginCall: func() bool { return c.beginRelease() == nil }, EndCall: c.endCall, Background: c.background, Retry: retry,
 	}
 	if !cfg.pollOnly {
 		waiting.Listen, waiting.Needed = c.signals.listen, c.signals.needListener

@@ -103,20 +103,14 @@ func retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Contex
 	return backoff.Retry(ctx, p, op)
 }
 
+// signal sends to a channel with a buffer of one, unless a signal is pending.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 func newPause() backoff.Backoff {
 	return backoff.Backoff{First: timing.FirstPause, Max: timing.MaxPause}
-}
-
-// tasks is the lifecycle as the interface that the local queues need.
-type tasks struct{ *lifecycle }
-
-func (t tasks) BeginCall() bool { return t.beginRelease() == nil }
-func (t tasks) EndCall()        { t.endCall() }
-
-func (t tasks) Background(bound time.Duration, fn func(ctx context.Context)) {
-	t.background(bound, fn)
-}
-
-func (t tasks) Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
-	return retry(ctx, quit, op)
 }

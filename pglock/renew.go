@@ -88,7 +88,7 @@ func (r *renewer) add(l *Lease) {
 		r.remove(l)
 	}
 	if early {
-		r.wakeLoop()
+		signal(r.wake)
 	}
 }
 
@@ -100,13 +100,6 @@ func (r *renewer) wakeBy(at time.Time) (wake bool) {
 	}
 	r.next = at
 	return true
-}
-
-func (r *renewer) wakeLoop() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // a signal is pending
-	}
 }
 
 func (r *renewer) remove(l *Lease) {
@@ -282,7 +275,7 @@ func (r *renewer) markOverdue(a *renewAttempt, sent time.Time) {
 		}
 	}
 	r.store.Suspect(sent)
-	r.wakeLoop()
+	signal(r.wake)
 }
 
 // end ends the attempt and lets the loop start another one.
@@ -295,7 +288,7 @@ func (r *renewer) end(a *renewAttempt) {
 	} else {
 		r.inFlight--
 	}
-	r.wakeLoop() // due leases may have gathered
+	signal(r.wake) // due leases may have gathered
 }
 
 // retrySoon plans several attempts in the rest of the trusted time of l, unless another attempt has
@@ -327,7 +320,7 @@ func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
 	early := changed && r.wakeBy(at)
 	r.mu.Unlock()
 	if early {
-		r.wakeLoop()
+		signal(r.wake)
 	}
 }
 

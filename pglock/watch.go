@@ -245,7 +245,7 @@ func (s *watches) wake(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.byName[name] {
-		w.wake()
+		signal(w.woken)
 	}
 }
 
@@ -254,14 +254,7 @@ func (s *watches) wakeAll() {
 	defer s.mu.Unlock()
 	for _, all := range s.byName {
 		for w := range all {
-			w.wake()
+			signal(w.woken)
 		}
-	}
-}
-
-func (w *watcher) wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default: // woken already
 	}
 }

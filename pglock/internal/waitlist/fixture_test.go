@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -27,6 +28,8 @@ const before = 20
 
 // server is a fake of the queue on the server, for one client. Each statement takes a millisecond.
 type server struct {
+	backend.Table // nil, for what the Queues don't need
+
 	mu        sync.Mutex
 	drawn     int64            // tickets so far
 	rows      map[string]int64 // name to ticket
@@ -209,7 +212,7 @@ func newFixture() fixture {
 	life, end := context.WithCancel(context.Background())
 	s, c := &server{rows: map[string]int64{}}, &client{}
 	l := New(Config{
-		Store: s, Tasks: c, Client: "client", Life: life, Closing: make(chan struct{}),
+		Store: s, BeginCall: c.BeginCall, EndCall: c.EndCall, Background: c.Background, Retry: c.Retry, Client: "client", Life: life, Closing: make(chan struct{}),
 		Logger: slog.New(slog.DiscardHandler), Needed: func() bool { return false },
 		Report: func(context.Context, observe.ResultEvent) {},
 	})

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
@@ -106,10 +107,7 @@ func (n *listener) run() {
 				"error", n.list.cfg.Store.Explain("listen", err))
 		}
 		pause = pauseAfter(err, took, pause)
-		select { // if both are ready, the loop checks ctx
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-n.ctx.Done():
-		}
+		_ = backoff.Sleep(n.ctx, backoff.Jitter(pause)) // the loop checks ctx
 		pause = min(2*pause, timing.MaxReconnect)
 	}
 }
@@ -246,11 +244,11 @@ func (n *listener) notified(name string) {
 	if handled {
 		return
 	}
-	if !l.cfg.Tasks.BeginCall() {
+	if !l.cfg.BeginCall() {
 		l.endRemovals(names, 1)
 		return
 	}
-	defer l.cfg.Tasks.EndCall()
+	defer l.cfg.EndCall()
 	l.deleteTicket(&leasetable.Ticket{Client: l.cfg.Client, Names: names, Number: leasetable.AnyTicket}, names, 1)
 }
 

@@ -92,7 +92,7 @@ func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
 	}
 	l.mu.Unlock()
 	if begins {
-		l.cfg.Tasks.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, e.began) })
+		l.cfg.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, e.began) })
 	}
 	// More than one case may be ready. Any order is safe, because the ticket belongs to the queue
 	// and is not lost with a caller that leaves.
@@ -225,14 +225,14 @@ func (l *Queues) deleteTicket(t *leasetable.Ticket, keys []string, removals int)
 	l.mu.Lock()
 	sending := l.removals[keys[0]].sending
 	l.mu.Unlock()
-	l.cfg.Tasks.Background(timing.TicketTTL, func(ctx context.Context) { // by then it has expired
+	l.cfg.Background(timing.TicketTTL, func(ctx context.Context) { // by then it has expired
 		defer l.endRemovals(keys, removals)
 		select { // if both are ready, either is right: the statement fails at once, or is sent
 		case sending <- struct{}{}:
 			defer func() { <-sending }()
 		case <-ctx.Done():
 		}
-		err := l.cfg.Tasks.Retry(ctx, l.cfg.Closing, func(ctx context.Context) error {
+		err := l.cfg.Retry(ctx, l.cfg.Closing, func(ctx context.Context) error {
 			return l.cfg.Store.LeaveQueue(ctx, *t)
 		})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -22,40 +23,24 @@ type Answer struct {
 	Released fencing.Token // of a hand-off: the grant that ended with it
 }
 
-// Store has the statements that the Queues need, which package leasetable documents.
-type Store interface {
-	Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, listens bool) (leasetable.Position, error)
-	LeaveQueue(ctx context.Context, t leasetable.Ticket) error
-	RefreshTickets(ctx context.Context, tickets []leasetable.Ticket, listens bool) ([]leasetable.Position, error)
-	DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error
-	QuitQueue(ctx context.Context, client string) error
-	Notify(ctx context.Context, channel string) error
-	Explain(op string, err error) error
-}
-
-// Tasks counts and bounds the background work of the Queues.
-type Tasks interface {
-	// BeginCall counts a call for which Close waits. It returns false when it is too late for one.
-	BeginCall() bool
-	EndCall()
-
-	// Background runs fn on another goroutine, for which Close waits. ctx ends with the client's
-	// life or after bound. It is called inside a counted call.
-	Background(bound time.Duration, fn func(ctx context.Context))
-
-	// Retry repeats op until it succeeds, fails permanently, or ctx ends. After quit is closed it
-	// does not repeat a failure.
-	Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
-}
-
 // Config has what the Queues need of their client, and is immutable after New.
 type Config struct {
-	Store   Store
-	Tasks   Tasks
+	Store   backend.Table
 	Client  string          // of the rows in lock_waiters, and the notification channel
 	Life    context.Context //nolint:containedctx // of the client
 	Closing <-chan struct{} // closed when the client begins to close
 	Logger  *slog.Logger
+
+	// BeginCall counts a call for which Close waits, and EndCall ends it. It returns false when it
+	// is too late for one.
+	BeginCall func() bool
+	EndCall   func()
+	// Background runs fn on another goroutine, for which Close waits. ctx ends with the client's
+	// life or after bound. It is called inside a counted call.
+	Background func(bound time.Duration, fn func(ctx context.Context))
+	// Retry repeats op until it succeeds, fails permanently, or ctx ends. After quit is closed it
+	// does not repeat a failure.
+	Retry func(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
 
 	// Listen opens a connection that listens on the channel. If it is nil, waiters poll.
 	Listen func(ctx context.Context, channel string) (Subscription, error)
