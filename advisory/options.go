@@ -70,9 +70,7 @@ func WithPoolWait(d time.Duration) interface {
 	})
 }
 
-// WithIsolation sets the transaction's isolation level in place of the server's default. At every
-// level the function sees what the lock's previous holder has committed, since the snapshot is
-// taken once the lock is held.
+// WithIsolation sets the transaction's isolation level in place of the server's default.
 func WithIsolation(level pgx.TxIsoLevel) DoOption {
 	return option(func(c *config) error {
 		c.isolation = level

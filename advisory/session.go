@@ -111,12 +111,6 @@ func (s *Session) unlock(ctx context.Context) error {
 	return nil
 }
 
-// lose ends the lock as lost. It has no effect on the result if the lock has ended.
-func (s *Session) lose(ctx context.Context, cause error) {
-	s.cancel(s.lost(cause))
-	s.close(ctx)
-}
-
 // lost returns the error for a lock that ended before it was released.
 func (s *Session) lost(cause error) error {
 	return errs.Mark(errs.Errorf("advisory: lock %s of server process %d lost: %w", s.key.describe(), s.pid, cause), ErrLost)

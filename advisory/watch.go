@@ -23,7 +23,8 @@ func (s *Session) runWatch(ctx context.Context, keepAlive time.Duration) {
 			err = probe(s.conn, s.pid, keepAlive/2)
 		}
 		if err != nil && (ctx.Err() == nil || s.conn.IsClosed()) {
-			s.lose(context.WithoutCancel(ctx), err)
+			s.cancel(s.lost(err)) // no effect if the lock has ended
+			s.close(context.WithoutCancel(ctx))
 			return
 		}
 	}

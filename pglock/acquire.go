@@ -39,7 +39,7 @@ func (c *Client) acquire(ctx context.Context, name string, cfg *leaseConfig, how
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
-	a := newAcquisition(c, name, cfg)
+	a := &acquisition{client: c, cfg: cfg, name: name, id: newRequestID(), began: time.Now()}
 	// Events are raised after endCall, so that Close does not wait for an observer.
 	defer func() { c.events.acquired(ctx, a, l, err) }()
 	defer c.endCall()
@@ -51,10 +51,6 @@ func (c *Client) acquire(ctx context.Context, name string, cfg *leaseConfig, how
 		return nil, err
 	}
 	return c.newLease(ctx, a, g)
-}
-
-func newAcquisition(c *Client, name string, cfg *leaseConfig) *acquisition {
-	return &acquisition{client: c, cfg: cfg, name: name, id: newRequestID(), began: time.Now()}
 }
 
 // tryOnce makes attempts, within limits, until the server answers.

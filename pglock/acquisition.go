@@ -46,12 +46,10 @@ func (f *acquireFacts) sawAhead(n int) {
 	}
 }
 
-// request returns the request with that ID, without a ticket.
 func (a *acquisition) request(id string) *leasetable.Request {
 	return a.cfg.request(a.name, id)
 }
 
-// names returns the names that the call is for, sorted.
 func (a *acquisition) names() []string {
 	if a.cfg.names == nil {
 		return []string{a.name}

@@ -9,12 +9,6 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Contexts that a lease has returned carry the lease (Lease.Context, Lease.WithContext, and the
-// context of the function that Do calls). Under such a context, an acquire of the same lock would
-// wait for itself, so it fails at once with a *HeldError, unless Do joins the lease. A lease that
-// has ended does not count, and a semaphore grants more permits as long as the context carries few
-// enough.
-
 // FromContext returns the innermost lease of the lock name that ctx carries, and reports false if
 // ctx carries none. The lease may have ended.
 func FromContext(ctx context.Context, name string) (*Lease, bool) {

@@ -137,6 +137,14 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return errs.Causes(ErrLost, e.Cause) }
 
+// require returns an error with ErrInvalidOption unless ok is true.
+func require(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return invalidOption(format, args...)
+}
+
 func invalidOption(format string, args ...any) error {
 	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
 }

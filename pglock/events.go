@@ -168,10 +168,6 @@ func (e *events) lost(l *Lease, expired bool, err *LostError) {
 	})
 }
 
-func (e *events) released(f *releaseOp, err error) {
-	e.releaseEnds(f.lease, f.call.began, observe.ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
-}
-
 // upgraded raises the ReleaseEvent of the reader and the AcquireEvent of the writer, for a
 // TryUpgrade that began at that time.
 func (e *events) upgraded(ctx context.Context, reader, writer *Lease, began time.Time) {

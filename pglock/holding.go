@@ -47,10 +47,7 @@ func WithMinHold(d time.Duration) LeaseOption {
 
 // checkRange returns an error unless d is from least to timing.MaxTTL.
 func checkRange(what string, d, least time.Duration) error {
-	if d < least || d > timing.MaxTTL {
-		return invalidOption("%s %v: out of range: must be from %v to %v", what, d, least, timing.MaxTTL)
-	}
-	return nil
+	return require(d >= least && d <= timing.MaxTTL, "%s %v: out of range: must be from %v to %v", what, d, least, timing.MaxTTL)
 }
 
 // serverTTL returns the TTL to request from the server for a lease that is to be trusted for ttl

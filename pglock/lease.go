@@ -138,11 +138,10 @@ func (l *Lease) Fence() fencing.Fence {
 
 // Names returns the names that the lease holds, sorted.
 func (l *Lease) Names() []string {
-	names := make([]string, l.count())
-	for i := range names {
-		names[i] = l.nameAt(i)
+	if l.several() {
+		return slices.Clone(l.cfg.names)
 	}
-	return names
+	return []string{l.fence.Name}
 }
 
 // Fences returns the fence of each name that the lease holds, in the order of Names. All have the

@@ -193,16 +193,13 @@ func (l Lock) configure(opts []LeaseOption) (*leaseConfig, error) {
 	}
 	cfg, err := l.client.cfg.leaseFor(l.allNames(), opts)
 	switch {
-	case err != nil || l.plain():
+	case err != nil || l.names == nil && !l.permits.Any():
 		return cfg, err
 	case (l.permits.Any() || l.each != nil) && cfg.minHold > 0:
 		return nil, invalidOption("%q: WithMinHold: must be 0 for a lock with permits", l.name)
 	}
 	return cfg.forLock(l), nil
 }
-
-// plain reports whether the lock is one name with one holder.
-func (l Lock) plain() bool { return l.names == nil && !l.permits.Any() }
 
 func (l Lock) allNames() []string {
 	if l.names == nil {

@@ -109,11 +109,8 @@ func WithSchema(name string) Option {
 // a lease whose ReleaseRequested was called, and for 30 s after that.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
-		if n < minMaxConns {
-			return invalidOption("%d connections: too few: must be at least %d, since one is kept for renewals", n, minMaxConns)
-		}
 		c.maxConns = n
-		return nil
+		return require(n >= minMaxConns, "%d connections: too few: must be at least %d, since one is kept for renewals", n, minMaxConns)
 	})
 }
 
@@ -122,10 +119,7 @@ func WithMaxConns(n int) Option {
 // it is at the time, at Warn. A line whose handler panics is lost.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
-		if l == nil {
-			l = slog.New(slog.DiscardHandler)
-		}
-		c.logger = l
+		c.logger = l // with nil, quiet.Logger discards
 		return nil
 	})
 }
@@ -136,11 +130,8 @@ func WithLogger(l *slog.Logger) Option {
 // called.
 func WithRetention(d time.Duration) Option {
 	return clientOption(func(c *clientConfig) error {
-		if d != 0 && d < timing.MinRetention {
-			return invalidOption("retention %v: too short: must be 0, or at least %v", d, timing.MinRetention)
-		}
 		c.retention = d
-		return nil
+		return require(d == 0 || d >= timing.MinRetention, "retention %v: too short: must be 0, or at least %v", d, timing.MinRetention)
 	})
 }
 
@@ -190,11 +181,8 @@ func WithBarging() LeaseOption {
 // which has a second even if d is shorter. With 0, Acquire is TryAcquire, which never waits.
 func WithWait(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < 0 {
-			return invalidOption("wait %v is negative: must be 0 or more", d)
-		}
 		c.wait, c.waitSet = d, true
-		return nil
+		return require(d >= 0, "wait %v is negative: must be 0 or more", d)
 	})
 }
 
@@ -224,11 +212,8 @@ func WithSafetyMargin(d time.Duration) LeaseOption {
 // is not renewed, and ends after its TTL unless Extend extends it.
 func WithRenewEvery(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < 0 {
-			return invalidOption("renewal interval %v is negative: must be 0 or more", d)
-		}
 		c.renewEvery, c.noRenewal = d, d == 0
-		return nil
+		return require(d >= 0, "renewal interval %v is negative: must be 0 or more", d)
 	})
 }
 
@@ -236,11 +221,8 @@ func WithRenewEvery(d time.Duration) LeaseOption {
 // not affect grants, and consists of host name, process ID and a random part by default.
 func WithHolder(name string) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if name == "" || len(name) > maxHolder || !storable(name) {
-			return invalidOption("holder %.64q: must be 1 to %d bytes of UTF-8 without NUL", name, maxHolder)
-		}
 		c.holder = name
-		return nil
+		return require(name != "" && len(name) <= maxHolder && storable(name), "holder %.64q: must be 1 to %d bytes of UTF-8 without NUL", name, maxHolder)
 	})
 }
 

@@ -79,30 +79,22 @@ func (r *registry) close() []*Lease {
 // withToken returns the leases of the grant with that token, of which there can be several after
 // Adopt.
 func (r *registry) withToken(token fencing.Token) []*Lease {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.matching(token)
+	return slices.DeleteFunc(r.all(), func(l *Lease) bool { return l.fence.Token != token })
 }
 
 // claim is withToken for a notification. Because others can read the token at once, the answer to
 // the acquire may still be on its way, so the newest tokens without a lease are remembered for add.
-func (r *registry) claim(token fencing.Token) []*Lease {
+func (r *registry) claim(token fencing.Token) (all []*Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.matching(token)
-	if len(all) == 0 {
-		r.unclaimed[r.lastUnclaimed%maxUnclaimed] = token
-		r.lastUnclaimed++
-	}
-	return all
-}
-
-// matching is withToken for a caller that holds mu.
-func (r *registry) matching(token fencing.Token) (all []*Lease) {
 	for l := range r.leases {
 		if l.fence.Token == token {
 			all = append(all, l)
 		}
+	}
+	if len(all) == 0 {
+		r.unclaimed[r.lastUnclaimed%maxUnclaimed] = token
+		r.lastUnclaimed++
 	}
 	return all
 }

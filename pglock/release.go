@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // releaseCall is one release, shared by the calls of Release that wait for its result.
@@ -135,7 +136,7 @@ func (f *releaseOp) finish(err error) {
 	c, l := f.lease.client, f.lease
 	if f.call != nil {
 		if !errors.Is(l.Err(), ErrLost) { // a loss has already raised the event of the end
-			c.events.released(f, err)
+			c.events.releaseEnds(l, f.call.began, observe.ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
 		}
 		f.call.err = err
 		if err == nil || errors.Is(err, ErrLost) {

@@ -56,7 +56,7 @@ type Link struct {
 func New(life context.Context, p *pgxpool.Config, cfg Config) *Link {
 	l := &Link{
 		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
-		life: life, slots: make(chan struct{}, cfg.MaxConns-1), notify: notifications{epoch: time.Now()},
+		life: life, slots: make(chan struct{}, cfg.MaxConns-1),
 	}
 	// A pooler in transaction mode may deliver a listener's notification here. pgx would collect
 	// it.

@@ -14,19 +14,12 @@ import (
 // notifications says whether statements notify waiters. A notification is a hint: if the server
 // refuses it, for lack of a right or because its queue is full, the statement is repeated without
 // it.
-type notifications struct {
-	offUntil atomic.Int64 // nanoseconds of the monotonic clock since epoch
-	epoch    time.Time
-}
+type notifications struct{ refusedAt atomic.Pointer[time.Time] }
 
 // allowed reports whether the server is likely to accept a notification.
 func (n *notifications) allowed() bool {
-	return int64(time.Since(n.epoch)) >= n.offUntil.Load()
-}
-
-// refused records that the server accepts a statement only without its notification.
-func (n *notifications) refused() {
-	n.offUntil.Store(int64(time.Since(n.epoch) + timing.NotifyBackoff))
+	at := n.refusedAt.Load()
+	return at == nil || time.Since(*at) >= timing.NotifyBackoff
 }
 
 // attempt sends a statement, and again without its notification if the server refuses that.
@@ -46,7 +39,8 @@ func (l *Link) attempt(ctx context.Context, st leasetable.Statement) (sent time.
 	if again != nil {
 		return sent, again
 	}
-	l.notify.refused()
+	now := time.Now()
+	l.notify.refusedAt.Store(&now)
 	l.trimQueue(ctx, err)
 	l.logger.Warn("pglock: the server refuses notifications; waiters poll", "error", err)
 	return sent, nil
