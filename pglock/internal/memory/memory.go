@@ -533,6 +533,18 @@ func (s *Server) SetDown(down bool) {
 // errDown is the error of a server that is down.
 var errDown error = link.UnsentError{Cause: errs.Mark(errors.New("the server is down"), errs.ErrUnavailable)}
 
+// Crash empties the queues, as a crash does with unlogged tables, and ends the sessions that listen.
+func (s *Server) Crash() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.sessions {
+		l.end(downError{})
+	}
+	for _, l := range s.names {
+		l.waiters = nil
+	}
+}
+
 // Expire ends the grants of a name, or that with the token if it is not 0, as if their time were over. The
 // next waiters are woken.
 func (s *Server) Expire(name string, token fencing.Token) {

@@ -28,18 +28,51 @@ import (
 
 // Store is one client's connection to a Server. Its methods are those of backend.Store.
 type Store struct {
-	server *Server
-	life   context.Context //nolint:containedctx // of the client: ends every statement
+	server  *Server
+	life    context.Context //nolint:containedctx // of the client: ends every statement
+	network Network         // nil: one without faults
+}
+
+// Network is the way of a client's statements to the server. With an error of Send, the statement does not reach
+// the server, and with one of Receive, its answer does not reach the client.
+type Network interface {
+	Send(ctx context.Context) error
+	Receive(ctx context.Context) error
 }
 
 // Connect returns the store of a client, for the time of its life.
-func (s *Server) Connect(life context.Context) *Store { return &Store{s, life} }
+func (s *Server) Connect(life context.Context) *Store { return &Store{s, life, nil} }
+
+// ConnectBy is Connect through a network.
+func (s *Server) ConnectBy(life context.Context, network Network) *Store {
+	return &Store{s, life, network}
+}
 
 // Database is link.Link.Database.
 func (c *Store) Database() string { return fmt.Sprintf("%p", c.server) }
 
 // run runs a statement.
 func (c *Store) run(ctx context.Context, statement func()) error {
+	if c.network == nil {
+		return c.execute(ctx, statement)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	err := c.network.Send(ctx)
+	if err == nil {
+		if err = c.execute(ctx, statement); err == nil {
+			err = c.network.Receive(ctx)
+		}
+	}
+	if err != nil && c.life.Err() != nil {
+		return errs.Errorf("%w: %w", errs.ErrClosed, err)
+	}
+	return err
+}
+
+// execute runs a statement on the server.
+func (c *Store) execute(ctx context.Context, statement func()) error {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
