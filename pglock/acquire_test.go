@@ -39,26 +39,6 @@ func TestP16_P39_TTLIsExactByTheServersClock(t *testing.T) {
 	}
 }
 
-// TestAGrantThatArrivesTooLateIsNotReturned: its TTL has passed before its answer is there.
-func TestAGrantThatArrivesTooLateIsNotReturned(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy, far := f.proxied()
-	c := far.open(pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
-	release(t, try(t, c, "n")) // opens a connection and prepares its statements
-	proxy.HoldReplies()
-	result := make(chan error, 1)
-	go func() { result <- second(c.TryAcquire(t.Context(), "n")) }()
-	pgtest.Eventually(t, "a grant that expires", func() bool {
-		return value[bool](f, "SELECT holder IS NOT NULL AND expires_at < clock_timestamp() FROM pglock.distributed_locks WHERE name = 'n'")
-	})
-	proxy.Heal()
-	fails(t, "a late grant", <-result, pglock.ErrLateGrant)
-	pgtest.Eventually(t, "it is revoked", func() bool {
-		return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'n'")
-	})
-}
-
 // TestP21_LosingWritesNothing counts WAL on a server without other writers.
 func TestP21_LosingWritesNothing(t *testing.T) {
 	t.Parallel()

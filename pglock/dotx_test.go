@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
@@ -160,4 +161,36 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 		}
 		f.free(name)
 	}
+}
+
+func newApp(t *testing.T) app {
+	t.Helper()
+	f := newFixture(t)
+	return app{f, f.openOn(f.pool)}
+}
+
+// openOn returns a client that uses the role of a pool.
+func (f fixture) openOn(pool *pgxpool.Pool) *pglock.Client {
+	f.t.Helper()
+	return locktest.ClientOn(f.t, pool, pglock.WithSchema(f.schema))
+}
+
+// free fails the test if the lock is held.
+func (f app) free(name string) {
+	f.t.Helper()
+	if k, err := f.Get(f.t.Context(), name); err != nil || k.Held() {
+		f.t.Errorf("the lock should be free: %+v, %v", k, err)
+	}
+}
+
+// app is a fixture with a client that has the rights of the owner.
+type app struct {
+	fixture
+	*pglock.Client
+}
+
+// steal grants every lock to a thief.
+func (f fixture) steal() {
+	f.t.Helper()
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
 }

@@ -237,3 +237,19 @@ func TestATimeoutClosesNoHealthyConnection(t *testing.T) {
 		t.Errorf("%d connections were made after a time-out", n)
 	}
 }
+
+// block makes first grants of the name wait inside the statement until the returned function is
+// called.
+func (f fixture) block(name string) (resume func()) {
+	f.t.Helper()
+	f.sql(`CREATE FUNCTION pglock.block() RETURNS trigger LANGUAGE plpgsql AS $$
+	       BEGIN PERFORM set_config('lock_timeout', '0', true), pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA, 43)); RETURN NEW; END $$`)
+	f.sql(`CREATE TRIGGER block BEFORE INSERT ON pglock.distributed_locks FOR EACH ROW WHEN (NEW.name = '` + name + `') EXECUTE FUNCTION pglock.block()`)
+	tx := begin(f.t, f)
+	resume = func() { _ = tx.Rollback(context.Background()) }
+	f.t.Cleanup(resume)
+	if _, err := tx.Exec(f.t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended($1, 43))`, f.schema); err != nil {
+		f.t.Fatal(err)
+	}
+	return resume
+}

@@ -4,83 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/faultproxy"
-	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
-
-// TestHandoffInAProcess: waiters of one process get the lock in one statement each, with their own
-// tokens. A release and a grant would change the row twice.
-func TestHandoffInAProcess(t *testing.T) {
-	t.Parallel()
-	const waiters = 30
-	f := newFixture(t)
-	c := f.open()
-	held := try(t, c, "n")
-	tokens := []fencing.Token{held.Token()}
-	var wg sync.WaitGroup
-	for range waiters {
-		wg.Go(func() {
-			l := acquire(t, c, "n")
-			tokens = append(tokens, l.Token()) // only one goroutine at a time holds the lock
-			release(t, l)
-		})
-	}
-	pgtest.Eventually(t, "all wait", func() bool { return pglock.Waiting(c, "n") == waiters })
-	release(t, held)
-	wg.Wait()
-	for i := 1; i < len(tokens); i++ {
-		if tokens[i] <= tokens[i-1] {
-			t.Fatalf("tokens %v", tokens)
-		}
-	}
-	version := value[int](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'n'")
-	if least, most := waiters+2, 2*(waiters+1); version < least || version > (least+most)/2 {
-		t.Errorf("%d grants changed the row %d times, not about %d", waiters+1, version, least)
-	}
-}
-
-// TestHandoffYields: a waiter of another process is next, although a local one waits for a
-// hand-off.
-func TestHandoffYields(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	ours, theirs := f.open(), f.open()
-	for range 5 {
-		held := try(t, ours, "n")
-		got := make(chan string, 2)
-		var wg sync.WaitGroup
-		wait := func(who string, c *pglock.Client) {
-			wg.Go(func() {
-				l := acquire(t, c, "n")
-				got <- who
-				release(t, l)
-			})
-			pgtest.Eventually(t, "it rests in the queue", func() bool { return pglock.HeadWaits(c, "n") })
-		}
-		wait("theirs", theirs)
-		wait("ours", ours)
-		release(t, held)
-		if first := <-got; first != "theirs" {
-			t.Errorf("%s came first", first)
-		}
-		wg.Wait()
-	}
-}
 
 // TestHandoffAfterAUsedUpRequest: a waiter whose request was used up has a new one, and the lock is
 // handed off to that one. A client of another process then recognizes the lease by it.
@@ -169,101 +108,140 @@ func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 	release(t, held(t, f.open().Lock("n")))
 }
 
-// handOffs calls a function when a statement that hands a lock off has its answer, before its caller has it.
-type handOffs struct{ answered atomic.Pointer[func()] }
-
-type handsOff struct{}
-
-func (h *handOffs) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
-	return context.WithValue(ctx, handsOff{}, strings.Contains(d.SQL, "last_end = 'released'") && strings.Contains(d.SQL, "w.client <> $7"))
+// TestHandoffInAProcess: waiters of one process get the lock in one statement each, with their own
+// tokens. A release and a grant would change the row twice.
+func TestHandoffInAProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		const waiters = 30
+		n, far := f.proxied()
+		c := far.open()
+		held := try(t, c, "n")
+		tokens := []fencing.Token{held.Token()}
+		var wg sync.WaitGroup
+		for range waiters {
+			wg.Go(func() {
+				l := acquire(t, c, "n")
+				tokens = append(tokens, l.Token()) // only one goroutine at a time holds the lock
+				release(t, l)
+			})
+		}
+		synctest.Wait()
+		if got := pglock.Waiting(c, "n"); got != waiters {
+			t.Errorf("%d wait", got)
+		}
+		before := n.count()
+		release(t, held)
+		wg.Wait()
+		if sent := n.count() - before; sent > waiters+3 { // the last release, and the end of the wait
+			t.Errorf("%d statements for %d grants", sent, waiters)
+		}
+		if len(tokens) != waiters+1 || !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != waiters+1 {
+			t.Errorf("tokens %v", tokens)
+		}
+	})
 }
 
-func (h *handOffs) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
-	if does, _ := ctx.Value(handsOff{}).(bool); does {
-		(*h.answered.Load())()
-	}
+// TestHandoffYields: a waiter of another process is next, although a local one waits for a
+// hand-off.
+func TestHandoffYields(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		ours, theirs := f.open(), f.open()
+		for range 5 {
+			held := try(t, ours, "n")
+			got := make(chan string, 2)
+			var wg sync.WaitGroup
+			wait := func(who string, c *pglock.Client) {
+				wg.Go(func() {
+					l := acquire(t, c, "n")
+					got <- who
+					release(t, l)
+				})
+				synctest.Wait()
+			}
+			wait("theirs", theirs)
+			wait("ours", ours)
+			release(t, held)
+			if first := <-got; first != "theirs" {
+				t.Errorf("%s came first", first)
+			}
+			wg.Wait()
+		}
+	})
 }
 
-// TestI9_AHandOffToACallerThatLeaves: the caller's context ends with the hand-off to it, and in every other round it
-// has left before that is delivered. It has the lease, or nothing is left of the grant, although the TTL is an hour.
+// TestI9_AHandOffToACallerThatLeaves: the caller's context ends with the hand-off to it, or the caller has left before
+// that is delivered. It has the lease, or nothing is left of the grant, although the TTL is an hour.
 func TestI9_AHandOffToACallerThatLeaves(t *testing.T) {
 	t.Parallel()
-	tracer := &handOffs{}
-	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
-	f := fixture{t, pool, pgtest.Schema(t, pool)}
-	nothing := func() {}
-	tracer.answered.Store(&nothing)
-	c := locktest.ClientOn(t, pool, pglock.WithSchema(f.schema), pglock.WithTTL(time.Hour))
-	gone, handedOff := 0, 0
-	for round := 0; round < 300 && gone < 20; round++ {
-		name := fmt.Sprint("n", round)
-		held := try(t, c, name)
-		ctx, cancel := context.WithCancel(t.Context())
-		type result struct {
-			l   *pglock.Lease
-			err error
-		}
-		got, returned := make(chan result, 1), make(chan struct{})
-		go func() {
-			l, err := c.Acquire(ctx, name)
-			got <- result{l, err}
-			close(returned)
-		}()
-		pgtest.Eventually(t, "it waits", func() bool { return pglock.HeadWaits(c, name) })
-		leave := func() {
-			cancel()
-			handedOff++
-			if round%2 == 0 {
-				return
+	for _, gone := range []bool{false, true} {
+		bubbles(t, fmt.Sprint("gone ", gone), func(t *testing.T, f fake) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, handedOff := make(chan error, 1), 0
+			c := f.through(func(s backend.Store) backend.Store {
+				return handOffs{s, func() error {
+					handedOff++
+					if cancel(); gone {
+						fails(t, "the caller", <-ended, context.Canceled)
+					}
+					return nil
+				}}
+			}).open(pglock.WithTTL(time.Hour))
+			held := try(t, c, "n")
+			go func() {
+				l, err := c.Acquire(ctx, "n")
+				if err == nil {
+					err = l.Release(context.Background())
+				}
+				ended <- err
+			}()
+			synctest.Wait()
+			release(t, held)
+			if !gone {
+				if err := <-ended; err != nil {
+					fails(t, "the caller", err, context.Canceled)
+				}
 			}
-			select {
-			case <-returned:
-			case <-time.After(time.Minute):
-				t.Error("the caller does not leave before the hand-off")
+			check(t, c.Close(t.Context())) // it waits until the grants to those who have left are revoked
+			if handedOff != 1 {
+				t.Errorf("control: %d hand-offs", handedOff)
 			}
-		}
-		tracer.answered.Store(&leave)
-		release(t, held)
-		cancel()
-		if r := <-got; r.err == nil {
-			release(t, r.l)
-		} else {
-			gone++
-		}
-		tracer.answered.Store(&nothing)
-	}
-	if gone == 0 || handedOff == 0 {
-		t.Errorf("%d callers left, %d hand-offs", gone, handedOff)
-	}
-	must(t, c.Close(t.Context())) // it waits until the grants to those who have left are revoked
-	if n := value[int](f, grants); n > 0 {
-		t.Errorf("%d grants are left", n)
+			f.empty("n")
+		})
 	}
 }
 
 // TestAHandOffWhoseAnswerIsLost: the lock is the successor's, or was released, and the release has not failed.
 func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy, far := f.proxied()
-	var lost atomic.Int32
-	proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
-		if strings.Contains(r.SQL, "w.client <> $7") {
-			lost.Add(1)
-			return faultproxy.LoseReply
-		}
-		return faultproxy.Pass
-	})
-	c := far.open(pglock.WithTTL(time.Hour))
-	pgtest.Eventually(t, "an answer is lost", func() bool { // unless the waiter makes an attempt just then
+	inBubble(t, func(t *testing.T, f fake) {
+		lost := 0
+		c := f.through(func(s backend.Store) backend.Store {
+			return handOffs{s, func() error { lost++; return io.ErrUnexpectedEOF }}
+		}).open(pglock.WithTTL(time.Hour))
 		held := try(t, c, "n")
-		got := f.waits(c, "n")
-		began := time.Now()
-		if err := held.Release(t.Context()); err != nil && time.Since(began) < timing.StatementBound { // a loaded machine may need longer
-			t.Error(err)
-		}
+		got := f.waits(c.Lock("n"))
+		release(t, held)
 		release(t, next(t, got))
-		return lost.Load() > 0
+		rest(t, time.Second)
+		f.empty("n")
+		if lost == 0 {
+			t.Error("control: no answer was lost")
+		}
 	})
-	until(f, "no grant is left", 0, grants)
+}
+
+// handOffs is a store that calls answered when the statement that hands a lock off has its answer, before the client
+// has it, which gets the error that answered returns.
+type handOffs struct {
+	backend.Store
+	answered func() error
+}
+
+func (s handOffs) HandOff(ctx context.Context, fence fencing.Fence, r *leasetable.Request, client string) (leasetable.Grant, error) {
+	g, err := s.Store.HandOff(ctx, fence, r, client)
+	if err == nil && g.Outcome == leasetable.Granted {
+		if err = s.answered(); err != nil {
+			g = leasetable.Grant{}
+		}
+	}
+	return g, err
 }

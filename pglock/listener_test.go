@@ -86,34 +86,6 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 	}
 }
 
-// TestAServerCrashUnderWaiters kills the server, which empties the queue, and starts it again.
-func TestAServerCrashUnderWaiters(t *testing.T) {
-	t.Parallel()
-	const waiters = 100
-	server := pgtest.Server(t, testserver.Options{})
-	f := on(t, server.URL())
-	all := []*pglock.Client{f.openUnclosed(), f.openUnclosed()}
-	held := try(t, f.open(), "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(0))
-	var wg sync.WaitGroup
-	for _, c := range all {
-		for range waiters {
-			wg.Go(func() { release(t, acquire(t, c, "n")) })
-		}
-	}
-	pgtest.Eventually(t, "all wait", func() bool {
-		return pglock.Waiting(all[0], "n")+pglock.Waiting(all[1], "n") == 2*waiters && f.tickets("n") == 2
-	})
-	must(t, server.Kill())
-	must(t, server.Start())
-	wg.Wait()
-	if held.Err() == nil {
-		t.Error("the first lease did not end")
-	}
-	for _, c := range all {
-		check(t, c.Close(t.Context()))
-	}
-}
-
 // TestP25_AReleaseNotifiesWatchersAndTheHead: each client that watches, whose row has not expired, and that
 // of the smallest valid ticket, in each form of the release statements. Watchers alone are no waiters.
 func TestP25_AReleaseNotifiesWatchersAndTheHead(t *testing.T) {

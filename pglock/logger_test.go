@@ -56,50 +56,6 @@ func TestDefaultLogger(t *testing.T) { //nolint:paralleltest // slog.Default
 	}
 }
 
-// TestNoWarningOfARenewalThatWasCutOff: the renewal in progress ends with the client, or with the context of
-// Extend, so it did not fail, and is not tried again.
-func TestNoWarningOfARenewalThatWasCutOff(t *testing.T) {
-	t.Parallel()
-	for what, cut := range map[string]func(t *testing.T, c *pglock.Client, l *pglock.Lease) error{
-		"by Close": func(t *testing.T, c *pglock.Client, l *pglock.Lease) error {
-			t.Helper()
-			ended, end := context.WithCancel(t.Context())
-			released := make(chan error, 1)
-			go func() { released <- l.Release(ended) }()
-			ends(t, "the lease", l.Done())
-			end()
-			t.Log("cut off:", <-released)
-			return c.Close(bounded(t, 100*time.Millisecond))
-		},
-		"by its caller": func(t *testing.T, _ *pglock.Client, l *pglock.Lease) error {
-			t.Helper()
-			ctx, leave := context.WithCancel(t.Context())
-			time.AfterFunc(100*time.Millisecond, leave)
-			return l.Extend(ctx, time.Hour)
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			proxy, far := f.proxied()
-			log := &logBuffer{}
-			c := far.openUnclosed(pglock.WithTTL(time.Minute), pglock.WithRenewEvery(time.Second), log.option())
-			l := try(t, c, "n")
-			granted := f.version("n")
-			proxy.HoldReplies()
-			pgtest.Eventually(t, "a renewal is in progress", func() bool { return f.version("n") > granted })
-			if err := cut(t, c, l); err == nil {
-				t.Error("the call had an answer")
-			}
-			_ = c.Close(bounded(t, 100*time.Millisecond))
-			if strings.Contains(log.String(), "renewal failed") {
-				t.Error(log.String())
-			}
-			proxy.Heal()
-		})
-	}
-}
-
 // line is one line of the log.
 type line map[string]any
 
@@ -133,10 +89,8 @@ func (l line) has(keys ...string) bool {
 // TestDebugLogTellsOfGrantsWaitsAndReleases, one line each. At Info it tells of losses only.
 func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
-		t.Run(level.String(), func(t *testing.T) {
-			t.Parallel()
+		bubbles(t, level.String(), func(t *testing.T, f fake) {
 			n := "lock-" + level.String()
 			var logged logBuffer
 			c := f.openUnclosed(pglock.WithHolder("me"),
@@ -146,10 +100,7 @@ func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 			if _, err := c.TryAcquire(t.Context(), n); err == nil {
 				t.Error("granted twice")
 			}
-			got := f.waits(c, n)
-			pgtest.Eventually(t, "it tells that it waits", func() bool {
-				return level > slog.LevelDebug || len(logged.lines(t, "pglock: waiting for a lock")) == 1
-			})
+			got := f.waits(c.Lock(n))
 			release(t, held)
 			l := next(t, got)
 			release(t, l)
@@ -196,6 +147,51 @@ func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 			if n := strings.Count(logged.String(), "\n"); n != total {
 				t.Errorf("%d lines, want %d:\n%s", n, total, logged.String())
 			}
+		})
+	}
+}
+
+// TestNoWarningOfARenewalThatWasCutOff: the renewal in progress ends with the client, or with the context of
+// Extend, so it did not fail, and is not tried again.
+func TestNoWarningOfARenewalThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	for what, cut := range map[string]func(t *testing.T, c *pglock.Client, l *pglock.Lease) error{
+		"by Close": func(t *testing.T, c *pglock.Client, l *pglock.Lease) error {
+			t.Helper()
+			ended, end := context.WithCancel(t.Context())
+			released := make(chan error, 1)
+			go func() { released <- l.Release(ended) }()
+			ends(t, "the lease", l.Done())
+			end()
+			t.Log("cut off:", <-released)
+			return c.Close(bounded(t, 100*time.Millisecond))
+		},
+		"by its caller": func(t *testing.T, _ *pglock.Client, l *pglock.Lease) error {
+			t.Helper()
+			ctx, leave := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, leave)
+			return l.Extend(ctx, time.Hour)
+		},
+	} {
+		bubbles(t, what, func(t *testing.T, f fake) {
+			proxy, far := f.proxied()
+			log := &logBuffer{}
+			c := far.openUnclosed(pglock.WithTTL(time.Minute), pglock.WithRenewEvery(time.Second), log.option())
+			l := try(t, c, "n")
+			granted := f.expiry("n")
+			proxy.HoldReplies()
+			rest(t, 3*time.Second/2)
+			if !f.expiry("n").After(granted) {
+				t.Error("control: no renewal is in progress")
+			}
+			if err := cut(t, c, l); err == nil {
+				t.Error("the call had an answer")
+			}
+			_ = c.Close(bounded(t, 100*time.Millisecond))
+			if strings.Contains(log.String(), "renewal failed") {
+				t.Error(log.String())
+			}
+			proxy.Heal()
 		})
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/internal/testserver"
-	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -97,87 +95,7 @@ func TestOpenUnreachable(t *testing.T) {
 	}
 }
 
-func TestCloseReleasesAndWakes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.openUnclosed()
-	var held []*pglock.Lease
-	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		held = append(held, try(t, c, name))
-	}
-	waiting := leaving(t.Context(), c.Lock("a"))
-	rest(t, 50*time.Millisecond)
-	var wg sync.WaitGroup
-	for range 3 {
-		wg.Go(func() {
-			check(t, c.Close(t.Context()))
-		})
-	}
-	wg.Wait()
-	fails(t, "a waiter got ", <-waiting, pglock.ErrClosed, pglock.ErrNotAcquired)
-	for _, l := range held {
-		if err := context.Cause(l.Context()); !errors.Is(err, pglock.ErrReleased) || !errors.Is(err, pglock.ErrClosed) {
-			t.Errorf("%s ended by %v", l.Name(), err)
-		}
-		check(t, l.Release(t.Context()))
-	}
-	f.none("locks are still held", "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL")
-	for name, err := range map[string]error{
-		"Acquire":    second(c.Acquire(t.Context(), "n")),
-		"TryAcquire": second(c.TryAcquire(t.Context(), "n")),
-		"Get":        second(c.Get(t.Context(), "n")),
-		"Prune":      second(c.Prune(t.Context(), 0)),
-	} {
-		if !errors.Is(err, pglock.ErrClosed) {
-			t.Errorf("%s after Close: %v", name, err)
-		}
-	}
-}
-
-// TestCloseRepeatsNoLoss: Close does not report a lease whose loss its holder knows, even if it was
-// lost during Close.
-func TestCloseRepeatsNoLoss(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.openUnclosed()
-	l := try(t, c, "n", pglock.WithRenewEvery(0))
-	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
-	fails(t, "after a takeover:", l.Extend(t.Context(), time.Minute), pglock.ErrLost)
-	pglock.ReleaseAgainOnClose(c, l)
-	check(t, c.Close(t.Context()))
-}
-
 func second[T any](_ T, err error) error { return err }
-
-// TestCloseIsBoundedByItsContext closes a client of a halted server, with calls in progress.
-func TestCloseIsBoundedByItsContext(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Server(t, testserver.Options{})
-	f := on(t, server.URL())
-	c := f.openUnclosed()
-	l := try(t, c, "n", pglock.WithRenewEvery(50*time.Millisecond))
-	must(t, server.Pause())
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = c.Get(t.Context(), "n") })
-	wg.Go(func() { _ = l.Extend(t.Context(), time.Hour) })
-	wg.Go(func() { _, _ = c.Prune(t.Context(), 0) })
-	wg.Go(func() { _, _ = c.Acquire(t.Context(), "n") })
-	rest(t, 200*time.Millisecond) // a renewal is in progress too
-	ctx := bounded(t, 300*time.Millisecond)
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		if err := c.Close(ctx); err == nil {
-			t.Error("Close says that all was released")
-		}
-	}()
-	// Each statement may take seconds; Close must not wait for them.
-	began := time.Now()
-	ends(t, "Close", closed)
-	atMost(t, timing.StatementBound, "Close", began)
-	must(t, server.Resume())
-	wg.Wait()
-}
 
 // TestStaleConnectionsCostNoCall ends the idle connections on the server, as a restart does: every
 // call succeeds nevertheless.

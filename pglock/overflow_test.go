@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/internal/timing"
@@ -62,67 +60,6 @@ func TestALongQueue(t *testing.T) {
 		t.Errorf("served in the order %v", served)
 	}
 	atMost(t, 2*timing.RefreshEvery, "all of them", freed)
-}
-
-// TestWaitingIsQuiet: while a lock stays held and is renewed, a waiter that listens looks at it rarely,
-// even when the grant that it knew of would have expired. Others poll.
-func TestWaitingIsQuiet(t *testing.T) {
-	t.Parallel()
-	const quiet = 30 * time.Second
-	for name, tc := range map[string]struct {
-		opts        []pglock.Option
-		least, most int // statements in that time
-	}{
-		"listens": {nil, 2, 6}, // two or three refreshes, and an attempt or two
-		"polls":   {[]pglock.Option{pglock.WithPollOnly()}, 60, 300},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			held := try(t, f.open(), "n", pglock.WithRenewEvery(3*time.Second))
-			s := &spy{}
-			config := f.pool.Config().Copy()
-			config.ConnConfig.Tracer = s
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
-			must(t, err)
-			t.Cleanup(pool.Close)
-			waiter := fixture{t, pool, f.schema}.open(tc.opts...)
-			got := f.waits(waiter, "n")
-			rest(t, quiet/2)
-			before := s.count()
-			rest(t, quiet)
-			if n := s.count() - before; n < tc.least || n > tc.most {
-				t.Errorf("%d statements in %v", n, quiet)
-			}
-			release(t, held)
-			release(t, next(t, got))
-		})
-	}
-}
-
-// TestADeadHead: the next waiter is told of a release to the head, and is granted the lock soon after the
-// queue may skip that, although it has long been quiet.
-func TestADeadHead(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder, c := f.open(), f.open()
-	attempt := 0
-	inTime(t, 2*timing.HeadGrace, "the next grant", func() time.Duration {
-		attempt++
-		held := try(t, holder, "n", pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
-		f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', $1, clock_timestamp() + interval '1 hour')", fmt.Sprint("ghost ", attempt))
-		got := f.waits(c, "n")
-		pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
-		rest(t, 4*time.Second) // its pauses are longer than the bound by then
-		freed := time.Now()
-		release(t, held)
-		release(t, next(t, got))
-		took := time.Since(freed)
-		if took < timing.HeadGrace {
-			t.Fatalf("the head was skipped after %v", took)
-		}
-		return took
-	})
 }
 
 // TestTakeoverInAFleet: a holder dies, and with it half of those that wait, the first ones among them. The

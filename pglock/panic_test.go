@@ -51,21 +51,19 @@ func TestPanicsOfObserversChangeNothing(t *testing.T) {
 		"Result":  func(b *bomb) observe.Hooks { return observe.Hooks{Result: panics[observe.ResultEvent](b)} },
 	}
 	for hook, of := range hooks {
-		t.Run(hook, func(t *testing.T) {
-			t.Parallel()
+		bubbles(t, hook, func(t *testing.T, f fake) {
 			var b bomb
 			log, after := &logBuffer{}, &recorder{}
-			useAll(t, after, log.option(), pglock.WithObserver(of(&b)), pglock.WithObserver(after.hooks()))
+			useAll(t, f, after, log.option(), pglock.WithObserver(of(&b)), pglock.WithObserver(after.hooks()))
 			if b.Load() == 0 || !strings.Contains(log.String(), "an observer panicked") || !strings.Contains(log.String(), "panic_test.go") {
 				t.Errorf("%d panics, the log:\n%s", b.Load(), log)
 			}
 		})
 	}
 	for name, h := range map[string]*badHandler{"Enabled": {in: "Enabled"}, "Handle": {in: "Handle"}, "WithAttrs": {in: "WithAttrs"}} {
-		t.Run("logger "+name, func(t *testing.T) {
-			t.Parallel()
+		bubbles(t, "logger "+name, func(t *testing.T, f fake) {
 			after := &recorder{}
-			useAll(t, after, pglock.WithLogger(slog.New(h)), pglock.WithObserver(after.hooks()))
+			useAll(t, f, after, pglock.WithLogger(slog.New(h)), pglock.WithObserver(after.hooks()))
 			if h.Load() == 0 {
 				t.Error("the handler was not called")
 			}
@@ -91,23 +89,16 @@ func (h *badHandler) WithAttrs([]slog.Attr) slog.Handler        { h.boom("WithAt
 func (h *badHandler) WithGroup(string) slog.Handler             { return h }
 
 // useAll raises each event: a lock is granted, awaited, handed off, renewed, lost and released.
-func useAll(t *testing.T, seen *recorder, opts ...pglock.Option) {
+func useAll(t *testing.T, f fake, seen *recorder, opts ...pglock.Option) {
 	t.Helper()
-	f := newFixture(t)
 	c := f.open(append(opts, pglock.WithTTL(time.Minute))...)
-	grants := 3 // short, that of Do, and the first one
 	held := try(t, c, "n")
 	must(t, held.Extend(t.Context(), time.Hour))
-	pgtest.Eventually(t, "a hand-off", func() bool { // unless the waiter makes an attempt just then
-		got := f.waits(c, "n")
-		release(t, held)
-		held = next(t, got)
-		grants++
-		return len(events[observe.HandoffEvent](seen)) > 0
-	})
+	got := f.waits(c.Lock("n"))
 	release(t, held)
+	release(t, next(t, got))
 	short := try(t, c, "short", pglock.WithTTL(3*time.Second))
-	await[observe.RenewalEvent](t, seen, 2)
+	rest(t, 3*time.Second)
 	must(t, c.Revoke(t.Context(), "short", short.Token(), "why"))
 	fails(t, "the revoked lease", short.Err(), pglock.ErrRevoked)
 	c.Report(t.Context(), observe.ResultEvent{Kind: "mine"})
@@ -115,9 +106,9 @@ func useAll(t *testing.T, seen *recorder, opts ...pglock.Option) {
 	if n := pglock.Tracked(c); n != 0 {
 		t.Errorf("%d leases are tracked", n)
 	}
-	f.none("locks are held", "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL AND expires_at > clock_timestamp()")
-	if got := len(events[observe.AcquireEvent](seen)); got != grants {
-		t.Errorf("the next observer has seen %d of %d grants", got, grants)
+	f.empty("n", "short")
+	if granted, handedOff := len(events[observe.AcquireEvent](seen)), len(events[observe.HandoffEvent](seen)); granted != 4 || handedOff != 1 {
+		t.Errorf("the next observer has seen %d of 4 grants, %d of 1 hand-off", granted, handedOff)
 	}
 }
 

@@ -85,114 +85,114 @@ func TestPermitsAreListed(t *testing.T) {
 	release(t, w)
 }
 
-// TestWaitersSayWhatTheyWaitFor: permits of a semaphore, or the whole lock.
-func TestWaitersSayWhatTheyWaitFor(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	tried(t, c.Semaphore("semaphore", 4).Weight(4))
-	tried(t, c.Writer("rw"))
-	for _, want := range []struct {
-		lock      func(c *pglock.Client) pglock.Lock
-		permits   int
-		exclusive bool
-	}{
-		{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(2) }, 2, false},
-		{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(4) }, 4, true},
-		{func(c *pglock.Client) pglock.Lock { return c.Reader("rw") }, 0, false},
-		{func(c *pglock.Client) pglock.Lock { return c.Writer("rw") }, 0, true},
-	} {
-		waiting := want.lock(f.open())
-		before := len(get(t, c, waiting.Name()).Waiters)
-		go func() { _, _ = waiting.Acquire(t.Context()) }() // until the test ends
-		pgtest.Eventually(t, "the waiter is listed", func() bool { return len(get(t, c, waiting.Name()).Waiters) > before })
-		if w := get(t, c, waiting.Name()).Waiters[before]; w.Permits != want.permits || w.Exclusive != want.exclusive {
-			t.Errorf("a waiter for %d permits, exclusive %v: %+v", want.permits, want.exclusive, w)
-		}
-	}
-}
-
-// TestRequestReleaseOfPermits: the request reaches the holder of one grant only, and goes along when
-// a writer becomes a reader.
-func TestRequestReleaseOfPermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder, operator := f.open(pglock.WithTTL(6*time.Second)), f.open()
-	s := holder.Semaphore("s", 2)
-	a, b := tried(t, s), tried(t, s)
-	must(t, operator.RequestRelease(t.Context(), "s", a.Token(), "please"))
-	ends(t, "the request", a.ReleaseRequested())
-	if k := get(t, operator, "s"); !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
-		t.Errorf("%+v", k.Grants)
-	}
-	notDone(t, "another grant is asked", b.ReleaseRequested())
-	release(t, a)
-	fails(t, "a request to a released grant", operator.RequestRelease(t.Context(), "s", a.Token(), ""), fencing.ErrStale)
-	release(t, b)
-	w := tried(t, rwlock(holder, "rw").write, pglock.WithRenewEvery(0))
-	must(t, operator.RequestRelease(t.Context(), "rw", w.Token(), "writer"))
-	downgrade(t, w)
-	if k := get(t, operator, "rw"); k.Grants[0].ReleaseReason != "writer" {
-		t.Errorf("%+v", k.Grants)
-	}
-	release(t, w)
-}
-
 // TestWatchPermits: Watch shows each change of the grants, also those that change no token.
 func TestWatchPermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	rw := rwlock(c, "rw")
-	ctx := bounded(t, time.Minute)
-	next, stop := iter.Pull2(f.open().Watch(ctx, "rw"))
-	defer stop()
-	expect := func(what string, exclusive bool, n int) {
-		t.Helper()
-		k, err, ok := next()
-		if err != nil || !ok || len(k.Grants) != n || n > 0 && k.Grants[0].Exclusive != exclusive {
-			t.Fatalf("%s: %+v, %v", what, k, err)
+	inBubble(t, func(t *testing.T, f fake) {
+		c := f.open()
+		rw := rwlock(c, "rw")
+		ctx := bounded(t, time.Minute)
+		next, stop := iter.Pull2(f.open().Watch(ctx, "rw"))
+		defer stop()
+		expect := func(what string, exclusive bool, n int) {
+			t.Helper()
+			k, err, ok := next()
+			if err != nil || !ok || len(k.Grants) != n || n > 0 && k.Grants[0].Exclusive != exclusive {
+				t.Fatalf("%s: %+v, %v", what, k, err)
+			}
 		}
-	}
-	expect("at first", false, 0)
-	w := tried(t, rw.write)
-	expect("a writer", true, 1)
-	downgrade(t, w)
-	expect("a downgrade", false, 1)
-	r := tried(t, rw.read, pglock.WithTTL(5*time.Second), pglock.WithRenewEvery(0))
-	began := time.Now()
-	expect("another reader", false, 2) // within a second, since a grant does not notify
-	expect("its expiry", false, 1)
-	atMost(t, 10*time.Second, "the expiry was seen", began)
-	release(t, w)
-	expect("the release", false, 0)
-	_ = r.Release(t.Context()) // it was lost
+		expect("at first", false, 0)
+		w := tried(t, rw.write)
+		expect("a writer", true, 1)
+		downgrade(t, w)
+		expect("a downgrade", false, 1)
+		r := tried(t, rw.read, pglock.WithTTL(5*time.Second), pglock.WithRenewEvery(0))
+		began := time.Now()
+		expect("another reader", false, 2) // within a second, since a grant does not notify
+		expect("its expiry", false, 1)
+		atMost(t, 10*time.Second, "the expiry was seen", began)
+		release(t, w)
+		expect("the release", false, 0)
+		_ = r.Release(t.Context()) // it was lost
+	})
 }
 
 // TestEachHolderOfRevokedPermitsLearnsWhy, also if no notification tells it: one revocation of a name
 // does not replace another. Each can be repeated.
 func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
-	t.Parallel()
-	const holders = 5
-	f := newFixture(t)
-	s := f.open(pglock.WithTTL(10*time.Second), pglock.WithPollOnly()).Semaphore("s", holders+1)
-	operator := f.open()
-	var all []*pglock.Lease
-	for range holders {
-		all = append(all, tried(t, s))
-	}
-	spared := tried(t, s)
-	for range 2 {
+	inBubble(t, func(t *testing.T, f fake) {
+		const holders = 5
+		s := f.open(pglock.WithTTL(10*time.Second), pglock.WithPollOnly()).Semaphore("s", holders+1)
+		operator := f.open()
+		var all []*pglock.Lease
+		for range holders {
+			all = append(all, tried(t, s))
+		}
+		spared := tried(t, s)
+		for range 2 {
+			for i, l := range all {
+				must(t, operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)))
+			}
+		}
 		for i, l := range all {
-			must(t, operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)))
+			ends(t, "the loss", l.Done())
+			if err := l.Err(); !errors.Is(err, pglock.ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprintf(`"reason %d"`, i)) {
+				t.Errorf("holder %d is told %v", i, err)
+			}
 		}
-	}
-	for i, l := range all {
-		ends(t, "the loss", l.Done())
-		if err := l.Err(); !errors.Is(err, pglock.ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprintf(`"reason %d"`, i)) {
-			t.Errorf("holder %d is told %v", i, err)
+		check(t, spared.Err())
+		release(t, spared)
+	})
+}
+
+// TestRequestReleaseOfPermits: the request reaches the holder of one grant only, and goes along when
+// a writer becomes a reader.
+func TestRequestReleaseOfPermits(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		holder, operator := f.open(pglock.WithTTL(6*time.Second)), f.open()
+		s := holder.Semaphore("s", 2)
+		a, b := tried(t, s), tried(t, s)
+		must(t, operator.RequestRelease(t.Context(), "s", a.Token(), "please"))
+		ends(t, "the request", a.ReleaseRequested())
+		if k := get(t, operator, "s"); !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
+			t.Errorf("%+v", k.Grants)
 		}
-	}
-	check(t, spared.Err())
-	release(t, spared)
+		notDone(t, "another grant is asked", b.ReleaseRequested())
+		release(t, a)
+		fails(t, "a request to a released grant", operator.RequestRelease(t.Context(), "s", a.Token(), ""), fencing.ErrStale)
+		release(t, b)
+		w := tried(t, rwlock(holder, "rw").write, pglock.WithRenewEvery(0))
+		must(t, operator.RequestRelease(t.Context(), "rw", w.Token(), "writer"))
+		downgrade(t, w)
+		if k := get(t, operator, "rw"); k.Grants[0].ReleaseReason != "writer" {
+			t.Errorf("%+v", k.Grants)
+		}
+		release(t, w)
+	})
+}
+
+// TestWaitersSayWhatTheyWaitFor: permits of a semaphore, or the whole lock.
+func TestWaitersSayWhatTheyWaitFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		c := f.open()
+		tried(t, c.Semaphore("semaphore", 4).Weight(4))
+		tried(t, c.Writer("rw"))
+		for _, want := range []struct {
+			lock      func(c *pglock.Client) pglock.Lock
+			permits   int
+			exclusive bool
+		}{
+			{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(2) }, 2, false},
+			{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(4) }, 4, true},
+			{func(c *pglock.Client) pglock.Lock { return c.Reader("rw") }, 0, false},
+			{func(c *pglock.Client) pglock.Lock { return c.Writer("rw") }, 0, true},
+		} {
+			waiting := want.lock(f.open())
+			before := len(get(t, c, waiting.Name()).Waiters)
+			go func() { _, _ = waiting.Acquire(t.Context()) }() // until the test ends
+			pgtest.Eventually(t, "the waiter is listed", func() bool { return len(get(t, c, waiting.Name()).Waiters) > before })
+			if w := get(t, c, waiting.Name()).Waiters[before]; w.Permits != want.permits || w.Exclusive != want.exclusive {
+				t.Errorf("a waiter for %d permits, exclusive %v: %+v", want.permits, want.exclusive, w)
+			}
+		}
+	})
 }

@@ -116,21 +116,3 @@ func TestObserverOfTheListener(t *testing.T) {
 	}
 	release(t, held)
 }
-
-// TestReportSetsTheOutcome of an error, and does nothing without an observer.
-func TestReportSetsTheOutcome(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	var r locktest.Results
-	c := f.open(r.Observer())
-	for _, err := range []error{pglock.ErrUnavailable, pglock.ErrClosed, context.DeadlineExceeded, errors.New("another"), nil} {
-		c.Report(t.Context(), observe.ResultEvent{Kind: "mine", Name: "n", Err: err})
-	}
-	if _, got := r.Of("mine"); got != "unavailable closed timeout failed" {
-		t.Error(got)
-	}
-	if last, ok := r.Announced("mine"); !ok || last.Name != "n" {
-		t.Errorf("%+v, %v", last, ok)
-	}
-	f.open().Report(t.Context(), observe.ResultEvent{Kind: "mine"})
-}

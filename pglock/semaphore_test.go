@@ -19,68 +19,6 @@ type rw struct{ read, write pglock.Lock }
 
 func rwlock(c *pglock.Client, name string) rw { return rw{c.Reader(name), c.Writer(name)} }
 
-// TestKindsDoNotMix, neither while the lock is held nor when it is free.
-func TestKindsDoNotMix(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	kinds := map[string]func(name string) pglock.Lock{
-		"lock":      c.Lock,
-		"semaphore": func(name string) pglock.Lock { return c.Semaphore(name, 3) },
-		"another":   func(name string) pglock.Lock { return c.Semaphore(name, 4) },
-		"reader":    c.Reader,
-		"several":   func(name string) pglock.Lock { return c.All(c.Lock("a"), c.Semaphore(name, 5)) },
-	}
-	found := map[string]string{"lock": "is a lock with one holder, not", "semaphore": "is a semaphore with 3 permits, not", "reader": "is a readers-writer lock, not"}
-	for name, says := range found {
-		refused := func(what string, err error) {
-			t.Helper()
-			var kind *pglock.KindError
-			if !errors.Is(err, pglock.ErrKind) || !errors.As(err, &kind) || kind.Name != name ||
-				!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s as %s: %v", name, what, err)
-			}
-		}
-		l := held(t, kinds[name](name))
-		for _, state := range []string{"held", "free"} {
-			for what, as := range kinds {
-				if what != name {
-					refused(state+" "+what, second(as(name).Acquire(t.Context())))
-					refused(state+" "+what, second(as(name).TryAcquire(t.Context())))
-				}
-			}
-			if state == "held" {
-				check(t, l.Err())
-				release(t, l)
-			}
-		}
-		if name != "semaphore" {
-			refused("resize", c.Resize(t.Context(), name, 4))
-		}
-		release(t, held(t, kinds[name](name))) // the refused calls have changed nothing
-	}
-	f.none("refused names have rows", "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'a'")
-	l := held(t, c.Reader("reader"))
-	fails(t, "a lease with one holder joins a reader", c.TryDo(l.Context(), "reader", func(context.Context, *pglock.Lease) error { return nil }, pglock.WithJoin()), pglock.ErrKind)
-	release(t, l)
-}
-
-func TestSemaphoreBadInput(t *testing.T) {
-	t.Parallel()
-	c := newFixture(t).open()
-	s := c.Semaphore("s", 3)
-	for what, l := range map[string]pglock.Lock{
-		"no permits": c.Semaphore("s", 0), "negative": c.Semaphore("s", -1), "too many": c.Semaphore("s", pglock.MaxPermits+1),
-		"no name": c.Semaphore("", 1), "NUL": c.Reader("a\x00b"), "weight 0": s.Weight(0), "weight -1": s.Weight(-1), "weight 4": s.Weight(4),
-	} {
-		_, err := l.Acquire(t.Context())
-		fails(t, what, err, pglock.ErrInvalidOption)
-	}
-	_, err := s.Acquire(t.Context(), pglock.WithMinHold(time.Minute))
-	fails(t, "WithMinHold", err, pglock.ErrInvalidOption)
-	fails(t, "WithJoin", s.Do(t.Context(), func(context.Context, *pglock.Lease) error { return nil }, pglock.WithJoin()), pglock.ErrInvalidOption)
-}
-
 // TestPruneOfPermits: a name with a live permit is kept; an idle one goes, with its dead permits.
 func TestPruneOfPermits(t *testing.T) {
 	t.Parallel()
@@ -113,46 +51,6 @@ func TestPermitsOfAGateWithAHolder(t *testing.T) {
 	release(t, some)
 	is(f, "permits in use", "0", "SELECT in_use::text FROM pglock.distributed_locks WHERE name = 's'")
 	release(t, tried(t, s.Weight(3)))
-}
-
-// TestP67_ADeadWriterDoesNotBlockReaders: a writer that waits behind a reader keeps newcomers out as long as its process
-// lives, through more than one lifetime of its ticket, and for a few seconds longer.
-func TestP67_ADeadWriterDoesNotBlockReaders(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	reader := held(t, rwlock(f.open(), "rw").read)
-	defer release(t, reader)
-	ctx, cancel := context.WithCancel(t.Context())
-	writer := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
-	gone := leaving(ctx, rwlock(writer, "rw").write)
-	refreshed := func() (at time.Time) {
-		_ = f.pool.QueryRow(t.Context(), f.named("SELECT expires_at FROM pglock.lock_waiters WHERE weight > 1")).Scan(&at)
-		return at
-	}
-	pgtest.Eventually(t, "the writer has a ticket", func() bool { return !refreshed().IsZero() })
-	newcomer := rwlock(f.open(), "rw")
-	first := refreshed()
-	pgtest.Eventually(t, "the ticket outlives its first lifetime twice", func() bool {
-		before := refreshed()
-		l, err := newcomer.read.TryAcquire(t.Context())
-		switch {
-		case err == nil && refreshed() != before: // the machine was so slow that the ticket had expired
-			release(t, l)
-		case !errors.Is(err, pglock.ErrNotAcquired):
-			t.Fatalf("a newcomer overtook a living writer: %v, %v", l, err)
-		}
-		return refreshed().Sub(first) > 6*time.Second
-	})
-	proxy.Cut()
-	died := time.Now()
-	l := held(t, newcomer.read)
-	atMost(t, 10*time.Second, "a dead writer kept a reader out", died) // a ticket for one permit lives for 15 s
-	release(t, l)
-	proxy.Heal()
-	cancel()
-	fails(t, "told", <-gone, context.Canceled)
-	_ = writer.Close(t.Context())
 }
 
 // TestALockedGateIsBusy: another transaction keeps the row of a semaphore locked.
@@ -340,44 +238,19 @@ func TestADuplicateAfterTheRelease(t *testing.T) {
 	until(f, "the client revokes it", 0, "SELECT in_use FROM pglock.distributed_locks")
 }
 
-// TestASuccessorHasItsOwnWeight: a waiter that takes over the ticket of another one of its process is
-// in the queue with the number of permits that it needs itself.
-func TestASuccessorHasItsOwnWeight(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	second := f.open()
-	a, b := f.open().Semaphore("s", 3), second.Semaphore("s", 3)
-	held := tried(t, a.Weight(2))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	left := leaving(ctx, b.Weight(3))
-	f.waiters(1)
-	granted := async(t, b.Weight(2))
-	weight := func() int { return value[int](f, "SELECT weight FROM pglock.lock_waiters") }
-	pgtest.Eventually(t, "the second waiter", func() bool { return pglock.Waiting(second, "s") == 2 })
-	if n := weight(); n != 3 {
-		t.Fatalf("the head needs %d permits", n)
-	}
-	cancel()
-	fails(t, "the first waiter", <-left, context.Canceled)
-	pgtest.Eventually(t, "the weight of the successor", func() bool { return weight() == 2 })
-	release(t, held)
-	release(t, next(t, granted))
-}
-
 // TestNestedPermitsOfAnotherClient: a nested call through another client is recognized as nested.
 func TestNestedPermitsOfAnotherClient(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
-	r := tried(t, a.read)
-	fails(t, "a writer inside its own reader", second(b.write.Acquire(r.Context())), pglock.ErrHeldByCaller)
-	err := b.read.TryDo(r.Context(), func(_ context.Context, joined *pglock.Lease) error {
-		if joined != r {
-			t.Errorf("the joined lease has the token %d", joined.Token())
-		}
-		return nil
-	}, pglock.WithJoin())
-	check(t, err)
-	release(t, r)
+	inBubble(t, func(t *testing.T, f fake) {
+		a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
+		r := tried(t, a.read)
+		fails(t, "a writer inside its own reader", second(b.write.Acquire(r.Context())), pglock.ErrHeldByCaller)
+		err := b.read.TryDo(r.Context(), func(_ context.Context, joined *pglock.Lease) error {
+			if joined != r {
+				t.Errorf("the joined lease has the token %d", joined.Token())
+			}
+			return nil
+		}, pglock.WithJoin())
+		check(t, err)
+		release(t, r)
+	})
 }

@@ -107,20 +107,6 @@ func TestP01_ControlATokenDrawnBeforeTheUpsert(t *testing.T) {
 	}
 }
 
-func TestP02_OneGrantOneToken(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	l := try(t, c, "n", pglock.WithRenewEvery(30*time.Millisecond))
-	pgtest.Eventually(t, "five renewals", func() bool {
-		return value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'n'") > 5
-	})
-	if token := value[int64](f, "SELECT token FROM pglock.distributed_locks WHERE name = 'n'"); token != int64(l.Token()) {
-		t.Errorf("after renewals the token is %d, it was granted as %d", token, l.Token())
-	}
-	release(t, l)
-}
-
 // TestI11_P69_GuardedGatesCostNoConnection: eight names with permits are released, and guarded
 // transactions of their last holders go on. Callers that wait for these names let no statement wait for
 // a row, so another lock of the client is granted at once. The control is a statement that waits.

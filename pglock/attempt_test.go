@@ -2,121 +2,60 @@ package pglock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// impatient returns the context of a caller that leaves soon, long before a statement's bound of 5
-// s.
-func impatient(t *testing.T) (context.Context, context.CancelFunc) {
-	t.Helper()
-	return context.WithTimeout(t.Context(), 100*time.Millisecond)
-}
-
-// halt halts the server and returns a function that resumes it, as does the end of the test.
-func halt(t *testing.T, server *testserver.Server) (resume func()) {
-	t.Helper()
-	must(t, server.Pause())
-	resume = sync.OnceFunc(func() {
-		check(t, server.Resume())
-	})
-	t.Cleanup(resume)
-	return resume
-}
-
-// soon fails the test if a call took too long after its caller left.
-func soon(t *testing.T, what string, began time.Time) {
-	t.Helper()
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("%s: the caller, who had 100ms, was kept for %v", what, took)
-	}
-}
-
-// settled closes the client and waits until the server has finished all its statements.
-func (f fixture) settled(c *pglock.Client) {
-	f.t.Helper()
-	check(f.t, c.Close(f.t.Context()))
-	until(f, "the client's connections end", 0, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%pglock%'")
-}
-
-// TestI9_ALoneCallerLeaves: while the server is halted, a caller that sends its own statement
-// leaves when its context ends. Its grant is revoked when the server resumes.
+// TestI9_ALoneCallerLeaves: while the server does not answer, a caller that sends its own statement leaves when its
+// context ends. If the statement has arrived, its grant is revoked when the server answers again.
 func TestI9_ALoneCallerLeaves(t *testing.T) {
 	t.Parallel()
-	for name, acquire := range map[string]func(*pglock.Client, context.Context, string, ...pglock.LeaseOption) (*pglock.Lease, error){
-		"TryAcquire": (*pglock.Client).TryAcquire,
-		"Acquire":    (*pglock.Client).Acquire,
-		"WithWait": func(c *pglock.Client, ctx context.Context, name string, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
-			return c.Acquire(context.WithoutCancel(ctx), name, append(opts, pglock.WithWait(100*time.Millisecond))...)
-		},
+	const patience = 100 * time.Millisecond
+	type acquire = func(c *pglock.Client, ctx context.Context, opts ...pglock.LeaseOption) error
+	for name, tc := range map[string]struct {
+		call acquire
+		most time.Duration
+		want error
+	}{
+		"TryAcquire": {func(c *pglock.Client, ctx context.Context, _ ...pglock.LeaseOption) error {
+			return second(c.TryAcquire(ctx, "n"))
+		}, patience, context.DeadlineExceeded},
+		"Acquire": {func(c *pglock.Client, ctx context.Context, _ ...pglock.LeaseOption) error {
+			return second(c.Acquire(ctx, "n"))
+		}, patience, context.DeadlineExceeded},
+		"WithWait": {func(c *pglock.Client, ctx context.Context, _ ...pglock.LeaseOption) error {
+			return second(c.Acquire(context.WithoutCancel(ctx), "n", pglock.WithWait(patience)))
+		}, timing.FirstAttempt, pglock.ErrTimeout},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := pgtest.Server(t, testserver.Options{})
-			f := on(t, server.URL())
-			version := func() int { return value[int](f, "SELECT version FROM pglock.distributed_locks") }
-			const rounds = 4
-			granted := 0
-			for range rounds {
-				c := f.openUnclosed(pglock.WithTTL(time.Hour))
-				release(t, try(t, c, "n")) // its row exists, and the statements are prepared
-				before := version()
-				resume := halt(t, server)
-				ctx, cancel := impatient(t)
+		for what, fault := range map[string]func(*network){"arrives": (*network).HoldReplies, "does not arrive": (*network).Cut} {
+			bubbles(t, name+", it "+what, func(t *testing.T, f fake) {
+				proxy, far := f.proxied()
+				c := far.open(pglock.WithTTL(time.Hour))
+				release(t, try(t, c, "n")) // its row exists
+				fault(proxy)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
 				began := time.Now()
-				_, err := acquire(c, ctx, "n")
-				soon(t, name, began)
-				cancel()
-				want := context.DeadlineExceeded
-				if name == "WithWait" {
-					want = pglock.ErrTimeout
+				fails(t, "told", tc.call(c, ctx), tc.want, pglock.ErrNotAcquired)
+				atMost(t, tc.most+timing.CancelGrace, name, began)
+				if held := f.row("n").Held(); held != (what == "arrives") {
+					t.Errorf("control: held: %v", held)
 				}
-				fails(t, "told ", err, want, pglock.ErrNotAcquired)
-				resume()
-				f.settled(c)
-				is(f, "the lock is held for an hour by nobody", false, "SELECT holder IS NOT NULL FROM pglock.distributed_locks")
-				if version() > before { // the request arrived before the cancellation
-					granted++
-				}
-			}
-			t.Logf("%d of %d requests were granted after their callers had left", granted, rounds)
-		})
+				proxy.Heal()
+				rest(t, timing.StatementBound)
+				f.empty("n")
+			})
+		}
 	}
-}
-
-// TestI9_ALoneReleaserLeaves: the release continues without its caller, and ends when the server
-// resumes.
-func TestI9_ALoneReleaserLeaves(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Server(t, testserver.Options{})
-	f := on(t, server.URL())
-	c := f.openUnclosed(pglock.WithTTL(time.Hour))
-	release(t, try(t, c, "n"))
-	l := try(t, c, "n")
-	resume := halt(t, server)
-	ctx, cancel := impatient(t)
-	defer cancel()
-	began := time.Now()
-	err := l.Release(ctx)
-	soon(t, "Release", began)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "not done yet") {
-		t.Errorf("told %v", err)
-	}
-	ends(t, "the lease's own context is done", l.Done())
-	resume()
-	until(f, "the lock is free", true, "SELECT holder IS NULL FROM pglock.distributed_locks")
-	release(t, l) // it has been released
-	f.settled(c)
 }
 
 // TestCloseEndsALoneCallersCall: the end of Close's context ends a statement that a caller has
@@ -132,30 +71,60 @@ func TestCloseEndsALoneCallersCall(t *testing.T) {
 		},
 		"Release": func(ctx context.Context, _ *pglock.Client, l *pglock.Lease) error { return l.Release(ctx) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := pgtest.Server(t, testserver.Options{})
-			f := on(t, server.URL())
-			c := f.openUnclosed(pglock.WithTTL(time.Hour))
-			release(t, try(t, c, "free"))
+		bubbles(t, name, func(t *testing.T, f fake) {
+			proxy, far := f.proxied()
+			c := far.openUnclosed(pglock.WithTTL(time.Hour))
 			l := try(t, c, "held")
-			resume := halt(t, server)
+			proxy.Cut()
 			told := make(chan error, 1)
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				told <- call(t.Context(), c, l)
-			}()
-			rest(t, 200*time.Millisecond) // it is in progress
-			ctx := bounded(t, 300*time.Millisecond)
-			closed := make(chan struct{})
-			go func() { defer close(closed); _ = c.Close(ctx) }()
-			ends(t, "Close", closed)
-			ends(t, name, ended)
+			go func() { told <- call(t.Context(), c, l) }()
+			synctest.Wait()
+			began := time.Now()
+			_ = c.Close(bounded(t, 300*time.Millisecond))
 			fails(t, "told", <-told, pglock.ErrClosed) // its statement would have ended in another way, after 5 s
-			resume()
+			atMost(t, 300*time.Millisecond, "both calls", began)
 		})
 	}
+}
+
+// TestARecognizedGrantIsRenewedInTime: the answer to an acquire is lost, and the next attempt finds the
+// grant when less of its TTL is left than the renewal interval. It is renewed at once. The grant is made
+// older, as if that attempt had come late.
+func TestARecognizedGrantIsRenewedInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		proxy, far := f.proxied()
+		c := far.open()
+		release(t, acquire(t, c, "n"))
+		proxy.DropReplies()
+		got := f.waits(c.Lock("n"), pglock.WithTTL(time.Hour), pglock.WithRenewEvery(40*time.Minute))
+		f.Advance(45 * time.Minute)
+		proxy.Heal()
+		proxy.Sever()
+		l := next(t, got)
+		synctest.Wait()
+		if left := f.left("n"); left < 50*time.Minute {
+			t.Errorf("the server keeps the lock for %v", left)
+		}
+		check(t, l.Err())
+		release(t, l)
+	})
+}
+
+// TestAGrantThatArrivesTooLateIsNotReturned: its TTL has passed before its answer is there.
+func TestAGrantThatArrivesTooLateIsNotReturned(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		proxy, far := f.proxied()
+		c := far.open(pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+		release(t, try(t, c, "n")) // opens a connection and prepares its statements
+		proxy.HoldReplies()
+		result := make(chan error, 1)
+		go func() { result <- second(c.TryAcquire(t.Context(), "n")) }()
+		rest(t, time.Second) // the grant expires
+		proxy.Heal()
+		fails(t, "a late grant", <-result, pglock.ErrLateGrant)
+		synctest.Wait()
+		f.empty("n") // it is revoked
+	})
 }
 
 // TestI9_AGrantThatCanNotBeCanceled: a transaction that commits ignores cancellation, however long
