@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
@@ -223,8 +224,10 @@ func TestI9_CanceledInABatch(t *testing.T) {
 				late++
 			}
 		}
+		began := time.Now()
 		cancel()
 		leavers.Wait()
+		atMost(t, timing.CancelGrace, "they have left", began)
 		n.Heal()
 		rest(t, time.Second)
 		for i := range calls {

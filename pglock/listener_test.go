@@ -3,12 +3,9 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -83,113 +80,6 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 	} {
 		_, err := pglock.Open(t.Context(), pgtest.Pool(t), opts...)
 		fails(t, "Open", err, pglock.ErrInvalidOption)
-	}
-}
-
-// TestP25_AReleaseNotifiesWatchersAndTheHead: each client that watches, whose row has not expired, and that
-// of the smallest valid ticket, in each form of the release statements. Watchers alone are no waiters.
-func TestP25_AReleaseNotifiesWatchersAndTheHead(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]pglock.Option{
-		"alone": nil, "together": {pglock.WithBatches(64, true)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			c := f.open(opts...)
-			notified := f.listen("watches", "watches too", "watched", "first", "second", "expired", "invalid")
-			for n, lock := range map[string]pglock.Lock{
-				"watched": c.Lock("watched"), "waited for": c.Lock("waited for"),
-				"too few": c.Semaphore("too few", 2), "not waited for": c.Lock("not waited for"),
-			} {
-				l := held(t, lock)
-				insert := func(client, state string, ticket int64, seconds, weight int) {
-					f.sql(`INSERT INTO pglock.lock_waiters (name, client, state, ticket, expires_at, weight)
-						VALUES ($1, $2 || $3, $4, $5, clock_timestamp() + $6 * interval '1 s', $7)`, n, f.schema, client, state, ticket, seconds, weight)
-				}
-				if n != "not waited for" {
-					insert("watches", "watching", 0, 3600, 1)
-					insert("watches too", "watching", 0, 3600, 1)
-					insert("watched", "watching", 0, -1, 1)
-				}
-				row := func(client string, ticket int64, seconds, weight int) {
-					insert(client, "queued", ticket, seconds, weight)
-				}
-				switch n {
-				case "waited for":
-					row("invalid", 0, 3600, 1)
-					row("expired", 1<<59, -1, 1)
-					row("first", 1<<60, 3600, 1)
-					row("second", 1<<61, 3600, 1)
-				case "too few":
-					row("first", 1<<60, 3600, 2)
-					defer release(t, held(t, lock, pglock.WithBarging()))
-				}
-				release(t, l)
-			}
-			got := notified()
-			slices.Sort(got)
-			want := []string{
-				"first: waited for", "watches too: too few", "watches too: waited for", "watches too: watched",
-				"watches: too few", "watches: waited for", "watches: watched",
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("notified: %q", got)
-			}
-		})
-	}
-}
-
-// TestALeavingWaiterWakesTheNext: the notification may have come to the one that leaves.
-func TestALeavingWaiterWakesTheNext(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder := f.open()
-	held := try(t, holder, "n")
-	c := f.open()
-	ctx, cancel := context.WithCancel(t.Context())
-	left := leaving(ctx, c.Lock("n"))
-	pgtest.Eventually(t, "it waits", func() bool { return f.tickets("n") == 1 })
-	notified := f.listen("next")
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', $1 || 'next', clock_timestamp() + interval '1 h')", f.schema)
-	tx := begin(t, f)
-	if err := held.Guard(t.Context(), tx); err != nil { // so that no client gets the lock
-		t.Fatal(err)
-	}
-	release(t, held)
-	cancel()
-	if err := <-left; err == nil {
-		t.Error("granted during a guarded transaction")
-	}
-	pgtest.Eventually(t, "it has left", func() bool { return f.tickets("n") == 1 })
-	if got := notified(); !slices.Contains(got, "next: n") {
-		t.Errorf("notified: %q", got)
-	}
-}
-
-// listen listens on channels. It returns a function that returns the notifications since then,
-// without those of other tests.
-func (f fixture) listen(channels ...string) (notified func() []string) {
-	f.t.Helper()
-	conn, err := pgx.Connect(f.t.Context(), f.pool.Config().ConnString())
-	must(f.t, err)
-	f.t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	for _, channel := range append(channels, "end") {
-		if _, err := conn.Exec(f.t.Context(), "LISTEN "+pgx.Identifier{f.schema + channel}.Sanitize()); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-	return func() (all []string) {
-		f.t.Helper()
-		f.sql("SELECT pg_notify($1 || 'end', '')", f.schema) // arrives after all notifications before it
-		for {
-			n, err := conn.WaitForNotification(f.t.Context())
-			must(f.t, err)
-			if n.Channel == f.schema+"end" {
-				return all
-			}
-			all = append(all, n.Channel[len(f.schema):]+": "+n.Payload)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,24 +17,6 @@ import (
 type rw struct{ read, write pglock.Lock }
 
 func rwlock(c *pglock.Client, name string) rw { return rw{c.Reader(name), c.Writer(name)} }
-
-// TestPruneOfPermits: a name with a live permit is kept; an idle one goes, with its dead permits.
-func TestPruneOfPermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c, dead := f.open(pglock.WithRetention(0)), f.openUnclosed()
-	live := tried(t, c.Semaphore("live", 2))
-	tried(t, dead.Semaphore("dead", 2))
-	_ = dead.Close(t.Context())
-	f.sql("INSERT INTO pglock.lock_permits VALUES ('dead', 1, 1, 1, clock_timestamp(), clock_timestamp(), gen_random_uuid(), 'h')")
-	f.sql("UPDATE pglock.lock_permits SET expires_at = clock_timestamp() - interval '3 hours' WHERE name = 'dead'")
-	f.sql("UPDATE pglock.distributed_locks SET acquired_at = clock_timestamp() - interval '3 hours', ended_at = NULL")
-	if n, err := c.Prune(t.Context(), 2*time.Hour); err != nil || n != 1 {
-		t.Errorf("pruned %d names, %v", n, err)
-	}
-	is(f, "names whose permits are left", "live", "SELECT string_agg(name, ' ') FROM pglock.lock_permits")
-	release(t, live)
-}
 
 // TestPermitsOfAGateWithAHolder: a role that may acquire locks writes a holder into the row of a name with
 // permits, where no function does. Releases still return permits, and are told so.
@@ -104,45 +85,6 @@ func TestAWaiterLooksOftenBesideAPermitThatAGuardUses(t *testing.T) {
 		}
 		release(t, next(t, got))
 		release(t, other)
-	}
-}
-
-// TestResizeWakesAllWaiters, each of which fails, while a resize to the same number wakes the head.
-func TestResizeWakesAllWaiters(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	holder := tried(t, c.Semaphore("s", 2).Weight(2))
-	defer release(t, holder)
-	conn, err := f.pool.Acquire(t.Context())
-	must(t, err)
-	defer conn.Release()
-	for _, client := range []string{"first", "second", "third", "told"} {
-		_, err := conn.Exec(t.Context(), "LISTEN "+client)
-		must(t, err)
-	}
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, since, holder, weight) " +
-		"SELECT 's', w.client, pglock.next_ticket(), clock_timestamp() + interval '1 hour', clock_timestamp(), 'h', 1 " +
-		"FROM unnest('{first,second,third}'::text[]) AS w (client)")
-	for n, want := range map[int][]string{2: {"first"}, 1: {"first", "second", "third"}} {
-		must(t, c.Resize(t.Context(), "s", 2)) // the order of the cases does not matter
-		f.sql("NOTIFY told")
-		until := func(last string) (all []string) {
-			for {
-				got, err := conn.Conn().WaitForNotification(bounded(t, pgtest.Patience))
-				must(t, err)
-				if got.Channel == last {
-					return all
-				}
-				all = append(all, got.Channel)
-			}
-		}
-		until("told")
-		must(t, c.Resize(t.Context(), "s", n))
-		f.sql("NOTIFY told")
-		if got := until("told"); !slices.Equal(got, want) {
-			t.Errorf("a resize to %d has woken %q, want %q", n, got, want)
-		}
 	}
 }
 
