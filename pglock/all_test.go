@@ -245,8 +245,9 @@ func TestAcquireAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestAllRefusesLocksOfOtherClients: the name of a lock of another client is another lock there, which the lease would
-// not hold. A lock that no client has made is refused as well. The control is the same lock of the client itself.
+// TestAllRefusesLocksOfOtherClients: the name of a lock of another client is another lock there,
+// which the lease would not hold. A lock that no client has made is refused as well. The control is
+// the same lock of the client itself.
 func TestAllRefusesLocksOfOtherClients(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
 		c, own, closed := f.open(), f.open(), f.openUnclosed()

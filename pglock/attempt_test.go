@@ -15,8 +15,9 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestI9_ALoneCallerLeaves: while the server does not answer, a caller that sends its own statement leaves when its
-// context ends. If the statement has arrived, its grant is revoked when the server answers again.
+// TestI9_ALoneCallerLeaves: while the server does not answer, a caller that sends its own statement
+// leaves when its context ends. If the statement has arrived, its grant is revoked when the server
+// answers again.
 func TestI9_ALoneCallerLeaves(t *testing.T) {
 	t.Parallel()
 	const patience = 100 * time.Millisecond

@@ -90,7 +90,8 @@ func (p *peak) enter(n int) {
 
 func (p *peak) leave(n int) { p.now.Add(int64(-n)) }
 
-// serverCases are those of lockCases that look at the tables, or at transactions that keep a row locked.
+// serverCases are those of lockCases that look at the tables, or at transactions that keep a row
+// locked.
 var serverCases = []struct {
 	name, origin string
 	test         func(f fixture, lock func(*pglock.Client) pglock.Lock)

@@ -28,8 +28,8 @@ type oneSlot struct{ backend.Store }
 
 func (oneSlot) Slots() int { return 1 }
 
-// occupied returns a client whose only statement in flight has no answer until resume is called, so that further calls
-// gather and share the next one. The statement acquires the lock "in the way".
+// occupied returns a client whose only statement in flight has no answer until resume is called, so
+// that further calls gather and share the next one. The statement acquires the lock "in the way".
 func (f fake) occupied(opts ...pglock.Option) (c *pglock.Client, resume func()) {
 	f.t.Helper()
 	n, far := f.proxied()
@@ -53,7 +53,8 @@ func (f fake) occupied(opts ...pglock.Option) (c *pglock.Client, resume func()) 
 	return c, func() { n.Heal(); <-done }
 }
 
-// TestCallsShareAStatement: a hundred calls that arrive while the only worker is busy are sent in two statements.
+// TestCallsShareAStatement: a hundred calls that arrive while the only worker is busy are sent in
+// two statements.
 func TestCallsShareAStatement(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
 		const calls = 100

@@ -17,8 +17,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/memory"
 )
 
-// fake has the locks of one test in memory: see pglocktest.Fake. Statements take no time, and time passes when
-// all goroutines wait. The driver suite in internal/backend shows that the locks behave as those of a server.
+// fake has the locks of one test in memory: see pglocktest.Fake. Statements take no time, and time
+// passes when all goroutines wait. The driver suite in internal/backend shows that the locks behave
+// as those of a server.
 type fake struct {
 	*memory.Server
 	t       *testing.T
@@ -26,8 +27,8 @@ type fake struct {
 	wrap    func(backend.Store) backend.Store // changes the store of each client, if it is not nil
 }
 
-// inBubble runs a test on locks in memory, in a bubble of testing/synctest, which also shows that the test leaves no
-// goroutine behind.
+// inBubble runs a test on locks in memory, in a bubble of testing/synctest, which also shows that
+// the test leaves no goroutine behind.
 func inBubble(t *testing.T, test func(t *testing.T, f fake)) {
 	t.Helper()
 	t.Parallel()

@@ -169,8 +169,9 @@ func TestHandoffYields(t *testing.T) {
 	})
 }
 
-// TestI9_AHandOffToACallerThatLeaves: the caller's context ends with the hand-off to it, or the caller has left before
-// that is delivered. It has the lease, or nothing is left of the grant, although the TTL is an hour.
+// TestI9_AHandOffToACallerThatLeaves: the caller's context ends with the hand-off to it, or the
+// caller has left before that is delivered. It has the lease, or nothing is left of the grant,
+// although the TTL is an hour.
 func TestI9_AHandOffToACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []bool{false, true} {
@@ -229,8 +230,8 @@ func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
 	})
 }
 
-// handOffs is a store that calls answered when the statement that hands a lock off has its answer, before the client
-// has it, which gets the error that answered returns.
+// handOffs is a store that calls answered when the statement that hands a lock off has its answer,
+// before the client has it, which gets the error that answered returns.
 type handOffs struct {
 	backend.Store
 	answered func() error

@@ -64,8 +64,8 @@ func TestTheOuterLeaseEndsUnderAJoinedDo(t *testing.T) {
 	}
 }
 
-// TestALockOfTheSameNameElsewhereIsAnotherLock: another database with the same schema, and even the same token and
-// holder.
+// TestALockOfTheSameNameElsewhereIsAnotherLock: another database with the same schema, and even the
+// same token and holder.
 func TestALockOfTheSameNameElsewhereIsAnotherLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
 		l, elsewhere := try(t, f.open(), "n", pglock.WithHolder("h")), newFake(t)

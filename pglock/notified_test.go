@@ -106,7 +106,7 @@ func TestI10_P65_ARequestBeforeTheGrantIsAdopted(t *testing.T) {
 // the opening of the listening connection.
 func TestI10_P65_RequestsWhileListenersOpen(t *testing.T) {
 	t.Parallel()
-	const rounds = 60
+	const rounds = 10 // TestI10_P65_ARequestWhileTheListenerOpens has the exact moment
 	f := newFixture(t)
 	operator := f.open()
 	for range rounds {

@@ -81,7 +81,8 @@ func TestCloseRepeatsNoLoss(t *testing.T) {
 	})
 }
 
-// TestCloseIsBoundedByItsContext closes a client whose server does not answer, with calls in progress.
+// TestCloseIsBoundedByItsContext closes a client whose server does not answer, with calls in
+// progress.
 func TestCloseIsBoundedByItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
 		proxy, far := f.proxied()

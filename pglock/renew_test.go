@@ -113,7 +113,8 @@ func TestShortLeasesDoNotWakeTheRenewer(t *testing.T) {
 	})
 }
 
-// TestP10_P13_AHolderIsToldThatItsGrantIsGone. A renewal and a release change nothing that is not theirs.
+// TestP10_P13_AHolderIsToldThatItsGrantIsGone. A renewal and a release change nothing that is not
+// theirs.
 func TestP10_P13_AHolderIsToldThatItsGrantIsGone(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(f fake){

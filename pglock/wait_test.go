@@ -17,7 +17,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
-// tickets is a store that calls drawing before each ticket is drawn. With invalid, no ticket counts.
+// tickets is a store that calls drawing before each ticket is drawn, in a statement that began
+// before, and so sees the lock held. With invalid, no ticket counts.
 type tickets struct {
 	backend.Store
 	drawing func()
@@ -26,7 +27,9 @@ type tickets struct {
 
 func (s tickets) Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, listens bool) (leasetable.Position, error) {
 	s.drawing()
-	return s.Store.Join(ctx, client, r, waited, listens)
+	p, err := s.Store.Join(ctx, client, r, waited, listens)
+	p.Free, p.Remaining = false, time.Hour
+	return p, err
 }
 
 func (s tickets) AcquireFull(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
@@ -123,8 +126,9 @@ func TestAnOutageEndsEveryWaitAfterThirtySeconds(t *testing.T) {
 	})
 }
 
-// TestP56_ACanceledWaiterBlocksNobody: after its call has returned, its ticket keeps nobody from a free lock. The call
-// waits for the deletion of its ticket, also one that is being drawn, though only for timing.CancelGrace.
+// TestP56_ACanceledWaiterBlocksNobody: after its call has returned, its ticket keeps nobody from a
+// free lock. The call waits for the deletion of its ticket, also one that is being drawn, though
+// only for timing.CancelGrace.
 func TestP56_ACanceledWaiterBlocksNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
 		holder, waiter, other := f.open(), f.slow().open(pglock.WithTTL(time.Hour)), f.open()
@@ -266,8 +270,8 @@ func TestRowsAreRemovedAfterUse(t *testing.T) {
 	}
 }
 
-// TestCrashTakeover: when a holder dies, the head of the queue acquires the lock at the expiry, and the others keep their
-// order.
+// TestCrashTakeover: when a holder dies, the head of the queue acquires the lock at the expiry, and
+// the others keep their order.
 func TestCrashTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
 		try(t, f.open(), "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(0))

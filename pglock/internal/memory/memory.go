@@ -533,7 +533,8 @@ func (s *Server) SetDown(down bool) {
 // errDown is the error of a server that is down.
 var errDown error = link.UnsentError{Cause: errs.Mark(errors.New("the server is down"), errs.ErrUnavailable)}
 
-// Crash empties the queues, as a crash does with unlogged tables, and ends the sessions that listen.
+// Crash empties the queues, as a crash does with unlogged tables, and ends the sessions that
+// listen.
 func (s *Server) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

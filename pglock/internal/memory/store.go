@@ -33,8 +33,8 @@ type Store struct {
 	network Network         // nil: one without faults
 }
 
-// Network is the way of a client's statements to the server. With an error of Send, the statement does not reach
-// the server, and with one of Receive, its answer does not reach the client.
+// Network is the way of a client's statements to the server. With an error of Send, the statement
+// does not reach the server, and with one of Receive, its answer does not reach the client.
 type Network interface {
 	Send(ctx context.Context) error
 	Receive(ctx context.Context) error
