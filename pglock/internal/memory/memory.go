@@ -539,7 +539,7 @@ func (s *Server) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.sessions {
-		l.end(downError{})
+		l.end(errDown)
 	}
 	for _, l := range s.names {
 		l.waiters = nil
