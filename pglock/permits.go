@@ -113,7 +113,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	}
 	fence := l.fence
 	fence.Token = g.Token
-	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: g.Sent.Add(g.Remaining - r.TTL)})
+	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: began})
 	if writer == nil {
 		c.revoke(r)
 		return nil, ErrClosed
