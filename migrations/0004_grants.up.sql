@@ -201,7 +201,8 @@ END
 $$;
 
 -- Turns the grant of a reader into that of a writer with a new token, if it is the only grant. Others
--- that wait can't be granted before this reader ends, so none of them loses its turn.
+-- that wait can't be granted before this reader ends, so none of them loses its turn. The writer's grant expires
+-- no earlier than the reader's would have, because the holder trusts that until it has the answer.
 --
 -- outcome:
 --   granted  token, remaining microseconds
@@ -237,14 +238,15 @@ BEGIN
             -- This waits for a renewal in progress. Afterwards only a guard can hold the row.
             PERFORM FROM "<here>".lock_permits AS p WHERE p.name = upgrade_permits.lock AND p.token = grant_token FOR NO KEY UPDATE;
             DELETE FROM "<here>".lock_permits AS p
-            WHERE p.ctid = (SELECT q.ctid FROM "<here>".lock_permits AS q WHERE q.name = upgrade_permits.lock AND q.token = grant_token FOR UPDATE SKIP LOCKED);
+            WHERE p.ctid = (SELECT q.ctid FROM "<here>".lock_permits AS q WHERE q.name = upgrade_permits.lock AND q.token = grant_token FOR UPDATE SKIP LOCKED)
+            RETURNING p.expires_at INTO until;
             IF FOUND THEN
                 UPDATE "<here>".distributed_locks AS l SET in_use = 0, last_holder = mine.holder, last_end = 'released', ended_at = clock_timestamp()
                 WHERE l.name = upgrade_permits.lock;
                 -- The gate is locked and empty by now, so this grants.
                 SELECT g.outcome, g.token, g.holder, g.remaining INTO outcome, token, holder, remaining
                 FROM "<here>".acquire_slots(ARRAY[upgrade_permits.lock], ARRAY[gate.capacity::integer], ARRAY[gate.capacity::integer],
-                    request_id, who, tags, us, 0, false) AS g;
+                    request_id, who, tags, greatest(us, ceil(extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint), 0, false) AS g;
                 RETURN;
             END IF;
         END IF;

@@ -422,7 +422,11 @@ func (c *Store) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable
 		}
 		l.grants = nil
 		c.server.grant(l, r, l.capacity, c.server.draw(l.token), now)
-		g = leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: r.TTL, Sent: now}
+		w := l.byRequest(r.ID)
+		if mine.expires.After(w.expires) { // its holder trusts that until the answer
+			w.expires = mine.expires
+		}
+		g = leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: w.expires.Sub(now), Sent: now}
 	})
 	return g, err
 }
