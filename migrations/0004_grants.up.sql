@@ -137,16 +137,19 @@ $$;
 -- * No guard passes after this commit, even if its snapshot is older than the revocation. Such a guard
 --   locks the row version that it sees, and the server compares that lock with the later changes of the
 --   row. A revocation changes no key column, which FOR KEY SHARE does not conflict with. So the row
---   changes once more under FOR UPDATE: then the guard fails, or reads the newest version.
--- * It locks a permit before the gate. That can't deadlock: nobody who holds the gate waits for a permit
---   that has no holder. A permit without a row was free at once.
+--   changes once more under FOR UPDATE: then the guard fails, or reads the newest version. That is the gate
+--   also for a permit, because the grant may have been in the gate when the snapshot was taken.
+-- * It locks a permit before the gate. No statement that holds the gate waits for a permit that has no
+--   holder. A guard that does, because it has read the permit before the revocation, and whose transaction
+--   has locked the gate too, waits until lock_timeout ends this function, which may be called again. A
+--   permit without a row was free at once.
 CREATE FUNCTION await_guards(lock text, grant_token bigint, notify boolean) RETURNS SETOF boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true);
     PERFORM FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.token = grant_token AND p.holder IS NULL FOR UPDATE;
     IF FOUND THEN
-        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR UPDATE;
         PERFORM "<here>".free_expired_permits(lock);
     ELSE
         PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock AND l.token = grant_token AND l.revoked_token = grant_token FOR UPDATE;
