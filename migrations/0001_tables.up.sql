@@ -218,8 +218,10 @@ $$;
 --    lock with the highest token that it was granted. A role that may write rows can forge both:
 --    see evidence_bound().
 --
--- The table lock, for which only the owner has the rights, keeps a slow caller from setting the
--- sequence back.
+-- It never sets the sequence back, although others draw tokens meanwhile: it draws those up to the
+-- target, or, if these are more than 2^18, sets the sequence at once, because clients do not draw
+-- as many between its read of the sequence and the next statement. The table lock, for which only
+-- the owner has the rights, keeps two calls from lifting it twice.
 CREATE FUNCTION lift_sequence(evidence text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -227,6 +229,8 @@ DECLARE
     this_system   CONSTANT int8 := "<here>".cluster_identifier();
     this_timeline CONSTANT int8 := "<here>".wal_timeline();
     before        CONSTANT int8 := (this_timeline - 1) * size; -- what next_fencing_token() adds
+    tokens        CONSTANT regclass := '<here>' || '.fencing_tokens';
+    far           CONSTANT int8 := 262144;
     last          int8; -- value of the sequence
     target        int8;
     was           record;
@@ -251,8 +255,11 @@ BEGIN
         target := greatest(target, target / size * size +
             floor(extract(epoch FROM clock_timestamp() - timestamptz '2026-01-01 00:00:00+00') * 10000)::int8);
     END IF;
-    IF target > last THEN
-        PERFORM setval(('<here>' || '.fencing_tokens')::regclass, target);
+    IF target - last > far THEN
+        PERFORM setval(tokens, target);
+    ELSIF target > last THEN
+        WHILE nextval(tokens) < target LOOP
+        END LOOP;
     END IF;
     IF NOT was.same OR (target + before) / size > was.epoch THEN
         DELETE FROM "<here>".fencing_epoch;
