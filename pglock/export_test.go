@@ -130,6 +130,10 @@ func GoneWhileUpgrading(l *Lease, upgrading bool) error {
 	return l.applyRenewal(nil, l.cfg.ttl)
 }
 
+// RefuseLeases is the first step of Close, which refuses further leases before it ends those that
+// are held.
+func RefuseLeases(c *Client) { c.registry.close() }
+
 // NextLook returns when the client's renewer looks at its plan next, unless it is woken.
 func NextLook(c *Client) time.Time {
 	c.renew.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/link"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // errUpgraded is the end of a reader's lease that TryUpgrade has made a writer's.
@@ -114,12 +115,16 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	fence := l.fence
 	fence.Token = g.Token
 	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: began})
+	ended := l.end(errUpgraded) // not left to Close, because a revocation lets others in
+	if ended {
+		c.registry.remove(l)
+	}
 	if writer == nil {
+		if ended {
+			c.events.releaseEnds(l, began, observe.ReleaseEvent{})
+		}
 		c.revoke(r)
 		return nil, ErrClosed
-	}
-	if l.end(errUpgraded) {
-		c.registry.remove(l)
 	}
 	c.events.upgraded(ctx, l, writer, began)
 	return writer, nil

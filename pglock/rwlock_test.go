@@ -204,6 +204,19 @@ func TestDowngradeOfALostLease(t *testing.T) {
 	})
 }
 
+// TestI3_AReaderWhoseUpgradeMeetsCloseStops: the server has made the reader the writer, and the
+// client takes no lease any more. It revokes that grant, which lets others in, after the reader's
+// lease has ended.
+func TestI3_AReaderWhoseUpgradeMeetsCloseStops(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	r := tried(t, rwlock(c, "rw").read)
+	pglock.RefuseLeases(c)
+	fails(t, "TryUpgrade", second(r.TryUpgrade(t.Context())), pglock.ErrClosed)
+	fails(t, "the reader's lease", r.Err(), pglock.ErrReleased)
+}
+
 // TestI3_AReaderWhoseUpgradeIsUnansweredStops: the server has made the reader the writer, and the
 // answer is lost. The client revokes that grant, and another one becomes the writer. The reader has
 // stopped by then, although its TTL is far from over. With an upgrade that was never sent, it goes on.
