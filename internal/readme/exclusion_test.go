@@ -33,7 +33,7 @@ type sqlUnit struct {
 var (
 	created   = regexp.MustCompile(`CREATE (?:OR REPLACE )?(?:UNLOGGED )?(?:TABLE|FUNCTION|VIEW|TYPE|SEQUENCE|DOMAIN) (\w+)`)
 	sqlToken  = regexp.MustCompile(`(?s)--[^\n]*|'(?:[^']|'')*'|\$\w*\$|;`)
-	lockTable = regexp.MustCompile(`\b(?:distributed_locks|lock_permits|lock_waiters|nested_waits)\b`)
+	lockTable = regexp.MustCompile(`\b(?:distributed_locks|lock_permits|lock_waiters|nested_waits|release_permits)\b`)
 )
 
 // statementsOf splits a migration. A DO block has the names of all that it creates.
@@ -76,7 +76,8 @@ func statementsOf(file, text string) (units []sqlUnit) {
 	return units
 }
 
-// statementsIn returns the string constants of a Go file that name a table of locks.
+// statementsIn returns the string constants of a Go file that name a table of locks, or the function
+// that ends grants of any kind.
 func statementsIn(t *testing.T, file string) (units []sqlUnit) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
@@ -154,19 +155,34 @@ func productSQL(t *testing.T) (units []sqlUnit) {
 
 var (
 	writes  = regexp.MustCompile(`\b(?:(UPDATE)|INSERT INTO|DELETE FROM|MERGE INTO|TRUNCATE|COPY) (?:ONLY )?(?:[\w"<>]+\.)?(distributed_locks|lock_permits)\b`)
-	decides = regexp.MustCompile(`\b(?:token|holder|expires_at|in_use) =`)
+	decides = regexp.MustCompile(`\b(?:token|holder|expires_at|in_use|weight) =`)
 	setsEnd = regexp.MustCompile(`\b(?:FROM|WHERE|RETURNING)\b|;|$`)
 )
 
-// decidesExclusion reports whether SQL inserts or deletes rows of distributed_locks, or changes
-// their token, holder, end or number of permits in use, or whether it changes lock_permits.
+// decidesExclusion reports whether SQL inserts or deletes rows of distributed_locks or lock_permits,
+// or changes their token, holder, end or number of permits. It sees what a statement does itself:
+// for what it calls, see picksGrants.
 func decidesExclusion(sql string) bool {
 	for _, m := range writes.FindAllStringSubmatchIndex(sql, -1) {
-		if m[2] < 0 || sql[m[4]:m[5]] == "lock_permits" {
+		if m[2] < 0 {
 			return true
 		}
 		rest := withoutParentheses(sql[m[5]:])
 		if decides.MatchString(rest[:setsEnd.FindStringIndex(rest)[0]]) {
+			return true
+		}
+	}
+	return false
+}
+
+// endsGrants finds a call of a function that ends grants, with its first two arguments.
+var endsGrants = regexp.MustCompile(`\b(?:release_permits|free_expired_permits|await_guards|keep_permits)\((\S+?)(?:, |\))(\S*)`)
+
+// picksGrants reports whether SQL calls a function that ends grants with a name or a token that it
+// has read, so that it decides which grant ends. One that passes its parameters on decides nothing.
+func picksGrants(sql string) bool {
+	for _, m := range endsGrants.FindAllStringSubmatch(sql, -1) {
+		if !strings.HasPrefix(m[1], "$") && m[1] != "lock" && !strings.HasPrefix(m[1], "lock_name") {
 			return true
 		}
 	}
@@ -303,7 +319,7 @@ func receiver(f *ast.FuncDecl) string {
 func unlisted(units []sqlUnit, entries []kernelEntry) (missing []string) {
 	for _, u := range units {
 		listed := slices.ContainsFunc(entries, func(e kernelEntry) bool { return e.file == u.file && e.name == u.name })
-		if decidesExclusion(u.text) && !listed {
+		if (decidesExclusion(u.text) || picksGrants(u.text)) && !listed {
 			missing = append(missing, u.file+": "+u.name)
 		}
 	}
@@ -361,6 +377,10 @@ func TestMissingEntriesAreFound(t *testing.T) {
 		"UPDATE \"<here>\".distributed_locks AS l SET version = (SELECT 1 FROM t WHERE t.token = 1)":                       false,
 		"WITH a AS (INSERT INTO \"<here>\".lock_permits (name) VALUES ('a')) SELECT 1":                                     true,
 		"DELETE FROM pglock.distributed_locks AS l":                                                                        true,
+		"UPDATE pglock.lock_permits AS p SET weight = 2 WHERE p.name = $1":                                                 true,
+		"UPDATE pglock.lock_permits AS p SET release_request = $1 WHERE p.token = 1":                                       false,
+		"SELECT pglock.release_permits(g.name, g.token, true) FROM pglock.distributed_locks AS g":                          true,
+		"SELECT pglock.await_guards($1::text, $2::bigint, $3::boolean)":                                                    false,
 		"UPDATE pglock.lock_waiters AS w SET expires_at = clock_timestamp()":                                               false,
 		"SELECT FROM pglock.distributed_locks AS l WHERE l.token = 1 FOR UPDATE":                                           false,
 	} {
