@@ -122,6 +122,25 @@ COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of reade
 CREATE FUNCTION next_version(version bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS 'SELECT version OPERATOR(pg_catalog.%) 9223372036854775807 OPERATOR(pg_catalog.+) 1';
 
+-- Makes the transaction wait for its commit, because a grant must survive a crash whatever
+-- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. The
+-- other values, such as local, survive a crash of this server, and stay the operator's choice. It
+-- returns true, so that statements call it as a condition, and is inlined there, so everything is
+-- qualified.
+CREATE FUNCTION commit_durably() RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT (pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off' OR pg_catalog.set_config('synchronous_commit', 'on', true) OPERATOR(pg_catalog.=) 'on')
+       AND (pg_catalog.current_setting('client_min_messages') OPERATOR(pg_catalog.<>) 'error' OR pg_catalog.set_config('client_min_messages', 'warning', true) OPERATOR(pg_catalog.=) 'warning')
+$$;
+
+-- Lets the transaction not wait for its commit, because a crash may lose what the statement does.
+-- But what the transaction has changed before may be a grant, or a write of the caller: then the
+-- setting stays. It returns true and is inlined, as above.
+CREATE FUNCTION commit_lazily() RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL OR pg_catalog.set_config('synchronous_commit', 'off', true) OPERATOR(pg_catalog.=) 'off'
+$$;
+
 -- The tables are small and change often: half of each page is room for the next versions of its
 -- rows, and vacuum runs early. Their columns have no statistics, because a sample taken while the
 -- locks are free makes the planner expect no held row, and a batch then reads rows times names.

@@ -109,17 +109,16 @@ $$;
 -- waiter, which sees the earlier effects of its statement because it is volatile.
 CREATE FUNCTION leave_queue(text[], text, bigint, boolean) RETURNS SETOF boolean
 LANGUAGE sql VOLATILE AS $$
-WITH async AS MATERIALIZED (
-    SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '250ms', true)
-), mine AS MATERIALIZED (
+WITH mine AS MATERIALIZED (
     SELECT w.name
     FROM "<here>".lock_waiters AS w
     WHERE w.name = ANY ($1::text[]) AND w.client = $2::text
+      AND (SELECT "<here>".commit_lazily() AND set_config('lock_timeout', '250ms', true) = '250ms')
     ORDER BY w.name COLLATE "C"
     FOR UPDATE
 ), gone AS (
     DELETE FROM "<here>".lock_waiters AS w
-    USING async, mine AS m
+    USING mine AS m
     WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint IS NULL)
     RETURNING w.name, w.state, w.ticket
 ), head_left AS (

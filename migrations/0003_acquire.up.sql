@@ -37,16 +37,6 @@
 
 SELECT set_config('check_function_bodies', 'off', true);
 
--- Makes the transaction wait for its commit, because a grant must survive a crash whatever
--- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. The
--- other values, such as local, survive a crash of this server, and stay the operator's choice.
--- Statements call it as a condition and inline it, so everything is qualified.
-CREATE FUNCTION commit_durably() RETURNS boolean
-LANGUAGE sql VOLATILE AS $$
-    SELECT (pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off' OR pg_catalog.set_config('synchronous_commit', 'on', true) OPERATOR(pg_catalog.=) 'on')
-       AND (pg_catalog.current_setting('client_min_messages') OPERATOR(pg_catalog.<>) 'error' OR pg_catalog.set_config('client_min_messages', 'warning', true) OPERATOR(pg_catalog.=) 'warning')
-$$;
-
 -- Is false, and looks dear to the planner, so a statement for one name that has it beside another
 -- condition finds its row by the index, however small the table is. To judge a hundred rows instead
 -- took two fifths of the server's time for a pair of acquire and release. Functions with many
@@ -253,7 +243,6 @@ BEGIN
             END IF;
             PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
             CONTINUE WHEN FOUND;
-            PERFORM set_config('synchronous_commit', 'off', true); -- losing changes nothing
         END IF;
         outcome := 'busy';
         RETURN;
@@ -406,6 +395,7 @@ LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see by
 #variable_conflict use_column
 DECLARE
     queued CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
+    first  CONSTANT boolean := pg_current_xact_id_if_assigned() IS NULL; -- in its transaction: see commit_lazily
     v      "<here>".verdict;
     freed  text[] := '{}'; -- names that had expired permits
 BEGIN
@@ -423,6 +413,9 @@ BEGIN
             PERFORM "<here>".create_free(lock_names, permits) WHERE cardinality(v.slots) < cardinality(lock_names);
             SELECT g.outcome, g.name INTO outcome, name FROM "<here>".lock_gates(lock_names, permits) AS g;
             IF outcome IS NOT NULL THEN
+                IF first THEN
+                    PERFORM set_config('synchronous_commit', 'off', true); -- losing changes nothing
+                END IF;
                 SELECT d.token, d.holder INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = acquire_slots.name;
                 token := coalesce(token, 0);
                 -- The head keeps its place.

@@ -82,7 +82,7 @@ DECLARE
     room   integer;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
-    PERFORM CASE how WHEN 'released' THEN set_config('synchronous_commit', 'off', true) = 'off' ELSE "<here>".commit_durably() END;
+    PERFORM CASE how WHEN 'released' THEN "<here>".commit_lazily() ELSE "<here>".commit_durably() END;
     SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = release_permits.lock FOR NO KEY UPDATE;
     whole := coalesce(gate.token = grant_token AND gate.holder IS NOT NULL, false);
     IF whole THEN
@@ -146,7 +146,7 @@ $$;
 CREATE FUNCTION await_guards(lock text, grant_token bigint, notify boolean) RETURNS SETOF boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true);
+    PERFORM "<here>".commit_lazily(), set_config('lock_timeout', '1s', true);
     PERFORM FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.token = grant_token AND p.holder IS NULL FOR UPDATE;
     IF FOUND THEN
         PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR UPDATE;
@@ -204,8 +204,8 @@ END
 $$;
 
 -- Turns the grant of a reader into that of a writer with a new token, if it is the only grant. Others
--- that wait can't be granted before this reader ends, so none of them loses its turn. The writer's grant expires
--- no earlier than the reader's would have, because the holder trusts that until it has the answer.
+-- that wait can't be granted before this reader ends, so none of them loses its turn. The writer's grant
+-- expires no earlier than the reader's would have, because its holder trusts that until the answer.
 --
 -- outcome:
 --   granted  token, remaining microseconds

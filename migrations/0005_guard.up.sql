@@ -332,7 +332,7 @@ BEGIN
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
-          pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
+          pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,commit_lazily,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,next_ticket,once_claim,
           acquire,renew,release,wait_ticket,leave,watch,check_client,leave_queue,
           nested_wait,end_nested_wait,find_deadlock,wait_names,wait_edges,stuck_edges,cycle_words}');

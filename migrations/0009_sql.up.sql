@@ -133,7 +133,7 @@ DECLARE
     valid   CONSTANT interval := CASE WHEN weight > 1 THEN interval '3 s' ELSE interval '30 s' END;
     used_up CONSTANT bigint := coalesce((SELECT l.ticket FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0);
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM "<here>".commit_lazily();
     UPDATE "<here>".lock_waiters AS w SET expires_at = clock_timestamp() + valid
     WHERE w.name = lock_name AND w.client = wait_ticket.client AND w.weight = wait_ticket.weight AND w.expires_at > clock_timestamp()
       AND w.state = 'queued' AND w.ticket > used_up

@@ -222,7 +222,7 @@ BEGIN
     ticket := coalesce(nested_wait.ticket, 9223372036854775807);
     holders := coalesce(nested_wait.holders, array_fill(nested_wait.holder, ARRAY[cardinality(nested_wait.holds)]));
     -- The planner does not know how short the arrays are, and compiling a statement would take most of a second.
-    PERFORM set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true), set_config('lock_timeout', '250ms', true);
+    PERFORM "<here>".commit_lazily(), set_config('jit', 'off', true), set_config('lock_timeout', '250ms', true);
     UPDATE "<here>".nested_waits AS n
     SET expires_at = until, ticket = nested_wait.ticket, holds = nested_wait.holds, holders = nested_wait.holders
     WHERE n.request = nested_wait.request
@@ -251,7 +251,7 @@ COMMENT ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, bigint,
 
 CREATE FUNCTION end_nested_wait(request uuid) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    DELETE FROM "<here>".nested_waits AS n WHERE n.request = $1 AND set_config('synchronous_commit', 'off', true) = 'off'
+    DELETE FROM "<here>".nested_waits AS n WHERE n.request = $1 AND "<here>".commit_lazily()
 $$;
 COMMENT ON FUNCTION end_nested_wait(uuid) IS 'pglock: say that a call does not wait any more';
 

@@ -16,7 +16,7 @@ WITH seen AS MATERIALIZED (
         SELECT count(*) FILTER (WHERE w.state = 'queued' AND w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.state = 'overflow') AS overflow
         FROM pglock.lock_waiters AS w
         WHERE w.name = $1::text AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
-    WHERE set_config('synchronous_commit', 'off', true) = 'off'
+    WHERE pglock.commit_lazily()
 ), joined AS (
     INSERT INTO pglock.lock_waiters AS w (name, client, ticket, state, expires_at, since, holder, weight)
     SELECT $1::text, $3::text, s.ticket, CASE WHEN s.crowded THEN 'overflow' ELSE 'queued' END::pglock.waiter_state, clock_timestamp() + $4::bigint * interval '1 microsecond',

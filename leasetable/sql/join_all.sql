@@ -15,7 +15,7 @@ WITH seen AS MATERIALIZED (
            (SELECT count(*) FROM pglock.queue(a.name, coalesce(l.ticket, 0)) AS w WHERE w.client <> $3::text) AS ahead
     FROM unnest((SELECT $1::text[]), (SELECT $2::int[])) AS a (name, weight)
     LEFT JOIN pglock.distributed_locks AS l ON l.name = a.name
-    WHERE set_config('synchronous_commit', 'off', true) = 'off'
+    WHERE pglock.commit_lazily()
 ), joined AS (
     INSERT INTO pglock.lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)
     SELECT s.name, $3::text, s.drawn, clock_timestamp() + $4::bigint * interval '1 microsecond',

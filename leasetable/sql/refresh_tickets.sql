@@ -16,7 +16,7 @@ WITH mine AS MATERIALIZED (
     SELECT w.name, w.client, w.ticket, w.state, w.since, w.weight, w.keep_until, a.us, a.near
     FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[]), (SELECT $5::bigint[])) AS a (client, name, us, near)
     JOIN pglock.lock_waiters AS w ON w.name = a.name AND w.client = a.client
-    WHERE set_config('synchronous_commit', 'off', true) = 'off'
+    WHERE pglock.commit_lazily()
     ORDER BY w.name COLLATE "C", w.client
     FOR UPDATE OF w
 ), seen AS MATERIALIZED (

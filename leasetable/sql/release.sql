@@ -19,6 +19,6 @@ SET holder = NULL,
     version = pglock.next_version(l.version),
     last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
 WHERE l.name = $1::text AND l.token = $2::bigint AND (l.holder IS NOT NULL OR pglock.by_index())
-  AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '250ms', true) = '250ms'
+  AND pglock.commit_lazily() AND set_config('lock_timeout', '250ms', true) = '250ms'
 RETURNING CASE WHEN $4::boolean AND EXISTS (SELECT FROM pglock.lock_waiters AS w WHERE w.name = $1::text)
                THEN pglock.wake_next(l.name, l.ticket, NULL) ELSE false END

@@ -10,7 +10,7 @@ WITH ours AS MATERIALIZED (
     SELECT l.ctid, a.hold
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS a (name, token, hold)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
-    WHERE (l.holder IS NOT NULL OR pglock.by_index()) AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
+    WHERE (l.holder IS NOT NULL OR pglock.by_index()) AND (SELECT pglock.commit_lazily())
     ORDER BY l.name COLLATE "C"
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), released AS (

@@ -17,7 +17,7 @@ WITH gone AS (
         SELECT f.ctid
         FROM pglock.lock_permits AS f
         WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.by_index())
-          AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '100ms', true) = '100ms'
+          AND pglock.commit_lazily() AND set_config('lock_timeout', '100ms', true) = '100ms'
         FOR UPDATE SKIP LOCKED)
     RETURNING p.weight, p.holder, p.request
 )
