@@ -276,10 +276,13 @@ BEGIN
     IF (permits BETWEEN 1 AND 1073741823) IS NOT TRUE THEN -- or others would get the permits as those of another kind
         RAISE EXCEPTION 'pglock: resize "%": the number of permits must be 1 to 1073741823', lock USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF "<here>".create_free(ARRAY[lock], ARRAY[permits]) THEN
-        RETURN 0;
-    END IF;
-    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
+    LOOP
+        IF "<here>".create_free(ARRAY[lock], ARRAY[permits]) THEN
+            RETURN 0;
+        END IF;
+        SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
+        EXIT WHEN FOUND; -- otherwise it was pruned meanwhile
+    END LOOP;
     IF gate.capacity IS NULL THEN
         RETURN -1;
     ELSIF gate.capacity = 1073741824 THEN
