@@ -127,7 +127,7 @@ CREATE TYPE slot AS (
     silent   boolean, -- the first of them is skipped, and with it the others
     invalid  boolean, -- the ticket is used up
     ended    boolean, -- the last grant has expired
-    expired  boolean, -- permits have
+    expired  boolean, -- permits have, and without them there is room, for the request or for others
     blocking_token  bigint, -- of the grant in the way
     blocking_holder text,
     blocking_end    timestamptz -- null if none is: a row is locked, or others wait
@@ -201,7 +201,7 @@ BEGIN
     s.blocking_token := gate.token; s.blocking_holder := gate.holder; s.blocking_end := gate.expires_at;
     IF gate.capacity > 0 THEN
         SELECT coalesce(sum(p.weight), 0) INTO expired FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.expires_at <= clock_timestamp();
-        s.expired := expired > 0;
+        s.expired := expired > 0 AND gate.room + expired >= wanted; -- otherwise it loses by live ones, and changes nothing
         IF gate.expires_at <= clock_timestamp() AND gate.room + expired < wanted THEN -- otherwise the end of a guarded transaction makes the room
             SELECT p.token, p.holder, p.expires_at INTO s.blocking_token, s.blocking_holder, s.blocking_end FROM "<here>".lock_permits AS p
             WHERE p.name = lock AND p.expires_at > clock_timestamp() ORDER BY p.expires_at, p.token LIMIT 1;

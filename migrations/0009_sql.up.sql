@@ -162,7 +162,7 @@ COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
 CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM "<here>".commit_lazily();
     INSERT INTO "<here>".lock_waiters (name, client, ticket, state, expires_at)
     VALUES (lock_name, channel, 0, 'watching', clock_timestamp() + duration)
     ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at;

@@ -137,6 +137,16 @@ func (g *grant) dead(now time.Time) bool {
 	return !g.whole && !g.expires.After(now)
 }
 
+// deadWeight returns how many permits freeExpired frees.
+func (l *lock) deadWeight(now time.Time) (sum int) {
+	for _, g := range l.grants {
+		if g.dead(now) {
+			sum += g.weight
+		}
+	}
+	return sum
+}
+
 // freeExpired forgets the grants of permits that have expired.
 func (l *lock) freeExpired(now time.Time) {
 	before := l.room(now)
@@ -331,7 +341,8 @@ func (v *verdict) judge(l *lock, r *leasetable.Request, now time.Time, create bo
 	if l.room(now) >= wanted {
 		return
 	}
-	v.blocked = v.blocked || create || !slices.ContainsFunc(l.grants, func(g *grant) bool { return g.dead(now) })
+	dead := l.deadWeight(now)
+	v.blocked = v.blocked || create || dead == 0 || l.room(now)+dead < weight
 	if d := l.blockedFor(now); l.room(now) < weight && d > v.refusal.Remaining {
 		v.refusal.Name, v.refusal.Token, v.refusal.Holder, v.refusal.Remaining = l.name, l.token, "", d
 		if g := l.first(now, nil); g != nil {
