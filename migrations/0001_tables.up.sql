@@ -31,8 +31,8 @@ CREATE DOMAIN permit_sum AS integer CHECK (VALUE BETWEEN 0 AND 1073741824);
 -- token_follows() checks it.
 CREATE DOMAIN token_value AS bigint;
 
--- A free lock keeps its row: holder is null, expires_at is -infinity, and token and version are
--- those of its last grant. If holder is null and expires_at is in the future, the lock was released,
+-- A free lock keeps its row: holder is null, expires_at is -infinity, and token is that of its last
+-- grant. If holder is null and expires_at is in the future, the lock was released,
 -- and nobody may acquire it before that time (WithMinHold).
 --
 -- last_holder, ended_at and last_end describe the last grant that has ended. The statement that

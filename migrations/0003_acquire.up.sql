@@ -12,7 +12,8 @@
 -- * All or nothing. All rows are locked before they are judged, and changed in one transaction.
 -- * Losing is free. An acquire that can't succeed finds that out before it locks anything.
 -- * One row of a new name. The primary key decides; a stalled insert meets the row of the grant
---   that overtook it, and judges that. A name that was pruned meanwhile is tried again.
+--   that overtook it, and judges that. A name that was pruned meanwhile is tried again, or busy
+--   without permits.
 -- * No waiting. A lock with one holder whose row is locked is busy. A gate with permits is locked
 --   until a commit only, for which an acquire waits for a quarter of a second at most
 --   (lock_timeout), as for another insert of a new name. The exception is a guard of an exclusive
@@ -28,8 +29,8 @@
 -- * Token order. The token is drawn while all rows are locked, and is above that of each.
 -- * Repeating it is safe. A request whose grant is live gets that grant again, and has one permit
 --   of a name at most (the unique index). After that grant has ended, a delayed attempt can't win
---   it back, not even while a minimum hold keeps the released row from expiring, because without a
---   holder there is no grant to recognize.
+--   it back while the row has its request, not even if a minimum hold keeps the released row from
+--   expiring. Later it is a new grant, which the client revokes when it gave up.
 -- * A recognized grant is durable. With a synchronous standby, the commit of the first attempt may
 --   have been cut off in its wait, so the grant may be on this server alone. The row changes again,
 --   and the commit of that change follows the first one in the log. While the first attempt still
@@ -143,13 +144,13 @@ CREATE TYPE verdict AS (
     ahead    integer,
     invalid  boolean,
     slots    slot[],
-    dead     text[], -- names with expired permits in the way
+    dead     text[], -- names where expired permits would make the room
     opened   text[] -- names at which others may have room after the grant
 );
 
 -- Judges whether a request may be granted "wanted" permits of a name, 1 of a lock with one holder.
--- The other statements grant a part of what this grants, and TestFastPaths compares them. Returns
--- null without a row of the name.
+-- The other statements grant a part of what this grants, and TestFastPaths compares them; only
+-- handoff.sql grants a lock that is held. Returns null without a row of the name.
 --
 -- A waiter is granted what it wants if there is room for it and for all who wait before it,
 -- whichever of them comes first. If the head is silent, nothing is kept for it and for the others
@@ -373,8 +374,8 @@ $$;
 
 -- Grants all of the distinct names to the holder "who" for "us" microseconds, with one token, or
 -- nothing: weights[i] of the permits[i] of each name. A lock with one holder has 0 permits, and the
--- weight 1, because a null in an array is text to a role whose array_nulls is off. The names are sorted by
--- their bytes, and my_ticket is the largest bigint without a ticket, and 0 to ignore the queue. If "notify",
+-- weight 1, because a null in an array is text to a role whose array_nulls is off. The caller has sorted the
+-- names by their bytes, because of deadlocks, and left none twice, and my_ticket is the largest bigint without a ticket, and 0 to ignore the queue. If "notify",
 -- it wakes the waiters for whom it finds room.
 --
 -- outcome:
@@ -387,7 +388,7 @@ $$;
 --   again    a name was pruned meanwhile: try again
 --
 -- The steps: judge_slots judges the names, and most losers end here. Then lock_gates locks the rows, the names are
--- judged again, and grant_slots grants. If only expired permits are in the way, they are freed, and a third judgement follows.
+-- judged again, and grant_slots grants. If expired permits would make the room, they are freed, and a third judgement follows.
 CREATE FUNCTION acquire_slots(
     lock_names text[], permits integer[], weights integer[], request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint, notify boolean,
     OUT outcome text, OUT name text, OUT token bigint, OUT holder text, OUT remaining bigint, OUT ahead integer, OUT invalid boolean)

@@ -92,11 +92,13 @@ LANGUAGE sql STABLE AS $$
             OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8 END)::pg_catalog.text
 $$;
 
--- Locks the grant until the end of the transaction, if it is current.
+-- Locks the grant until the end of the transaction, if it is current. A rollback to a savepoint that
+-- was set before the call gives the lock up.
 --
--- FOR KEY SHARE: a takeover locks the row FOR UPDATE, so it waits for the end of this transaction,
--- and a renewal does not. The clock is read after the row is locked, because the lease may expire
--- during a wait for the row.
+-- FOR KEY SHARE: a takeover locks the row FOR UPDATE with SKIP LOCKED, so it finds the lock busy
+-- until the end of this transaction, and a renewal does not conflict. The clock is read after the
+-- row is locked, because the lease may expire during a wait for the row. A permit without a holder
+-- is one that was released, and expired with that.
 --
 -- A holder that is paused inside its transaction would block all others until it resumes. So the
 -- server ends this transaction when it has been idle for the rest of the lease.
