@@ -84,7 +84,8 @@ func (a *attempt) deliver(g leasetable.Grant, err error) {
 
 // abandon gives up the attempt and reports false, unless an answer arrives within
 // timing.CancelGrace. It waits because a statement in progress may still acquire the lock, and
-// block others until the grant is revoked.
+// block others until the grant is revoked. No other attempt of the call follows with the same ID,
+// whose grant that would revoke too, because ctx has ended or the client closes.
 func (a *attempt) abandon() (waitlist.Answer, bool) {
 	if a.state.CompareAndSwap(attemptQueued, attemptAbandoned) {
 		return waitlist.Answer{}, false // it will not be sent
@@ -103,8 +104,8 @@ func (a *attempt) abandon() (waitlist.Answer, bool) {
 	return <-a.answers, true
 }
 
-// newRequestID returns a random UUID (RFC 9562, version 4) as text. All attempts of one acquire
-// carry it, so that the server recognizes a repetition.
+// newRequestID returns a random UUID (RFC 9562, version 4) as text. The attempts of one acquire
+// carry it until its grant has ended or was late, so that the server recognizes a repetition.
 func newRequestID() string {
 	id := pgtype.UUID{Valid: true}
 	_, _ = rand.Read(id.Bytes[:]) // never fails, by its contract

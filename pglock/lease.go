@@ -213,9 +213,10 @@ func (l *Lease) shared() bool {
 // Holder returns the holder's name that others see.
 func (l *Lease) Holder() string { return l.cfg.holder }
 
-// Context returns a context that is done when the lease is lost or released, always before the
-// server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased, and its
-// values are those of Acquire's context.
+// Context returns a context that is done when the lease is lost or released, before the server could
+// grant the lock to another holder, unless an operator revokes the grant: a revocation ends the
+// Context once the holder is notified, or at its next renewal. The cause wraps ErrLost or
+// ErrReleased, and the values are those of Acquire's context.
 //
 // Do the protected work under this context, or under WithContext if the work has its own. Writes
 // that must not be late need Guard as well.
@@ -247,7 +248,8 @@ func (l *Lease) Deadline() time.Time {
 // Guard protects the writes of tx by locking the grant until the end of tx, with fencing.Check. If
 // it succeeds, tx can commit only while this lease's grant, of each of its names, is the current
 // one. Otherwise the error is a *StaleError. If the lease has already ended in this process, the
-// error also wraps that of Err, and tx is unchanged.
+// error also wraps that of Err, and tx is unchanged. A rollback of tx to a savepoint that was set
+// before Guard takes the protection back, so call Guard again for the writes that follow.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	err := l.stale()
 	if err == nil {

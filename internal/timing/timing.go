@@ -27,9 +27,9 @@ const (
 //	FirstAttempt < StatementBound/2
 //	4 · StatementBound ≤ OutagePatience: Acquire tries several times before it gives up
 const (
-	// StatementBound is the longest time of a statement. Statements don't wait for row locks,
-	// except for a first grant that waits up to LockTimeout for another one of the same name, so
-	// only a server in trouble takes long.
+	// StatementBound is the longest time of a statement. Those that wait for a row lock, such as a
+	// release or a first grant of a name, give up after LockTimeout, and one that waits for guards
+	// after a second, so only a server in trouble takes long.
 	StatementBound = 5 * time.Second
 
 	// FirstAttempt is the shortest limit of a call's first attempt, even if the call has less time.

@@ -109,7 +109,7 @@ func ConnectionFailed(err error) bool {
 }
 
 // endsConnection reports whether the server, or a pooler, ends the connection with an error of that
-// SQLSTATE.
+// SQLSTATE, or whether the connection is useless because its server can't write.
 func endsConnection(state string) bool {
 	switch state {
 	case pgtx.ReadOnlySQLTransaction, pgtx.IdleInTransactionSessionTimeout, pgtx.TransactionTimeout:

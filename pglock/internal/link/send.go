@@ -63,6 +63,7 @@ func (l *Link) roundTrip(ctx context.Context, st leasetable.Statement) (sent tim
 	if err != nil {
 		return sent, l.orClosed(err)
 	}
+	// It was found out when the connection was opened: see readServerInfo.
 	frame, _ := conn.PgConn().CustomData()[frameKey].([]string)
 	if st.Reserved && frame == nil && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		// A new connection has no time for a round trip that prepares the statement.
@@ -119,10 +120,10 @@ func (l *Link) orClosed(err error) error {
 	return err
 }
 
-// sendInTransaction is for sessions whose default isolation is stricter, where takeovers would fail
-// to serialize instead of waiting for each other, or whose planner may not use what the statements
-// need: see readServerInfo. One READ COMMITTED statement is enough. All of it is sent at once: a
-// client that paused before its COMMIT would block the row while it sleeps.
+// sendInTransaction is for sessions whose default isolation is stricter, where statements would fail
+// to serialize if a row has changed since their snapshot, or whose planner may not use what the
+// statements need: see readServerInfo. One READ COMMITTED statement is enough. All of it is sent at
+// once: a client that paused before its COMMIT would block the row while it sleeps.
 func sendInTransaction(ctx context.Context, conn *pgx.Conn, frame []string, st leasetable.Statement) error {
 	batch := &pgx.Batch{}
 	for _, before := range frame {
