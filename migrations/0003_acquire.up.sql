@@ -414,9 +414,7 @@ BEGIN
             PERFORM "<here>".create_free(lock_names, permits) WHERE cardinality(v.slots) < cardinality(lock_names);
             SELECT g.outcome, g.name INTO outcome, name FROM "<here>".lock_gates(lock_names, permits) AS g;
             IF outcome IS NOT NULL THEN
-                IF first THEN
-                    PERFORM set_config('synchronous_commit', 'off', true); -- losing changes nothing
-                END IF;
+                PERFORM set_config('synchronous_commit', 'off', true) WHERE first; -- losing changes nothing
                 SELECT d.token, d.holder INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = acquire_slots.name;
                 token := coalesce(token, 0);
                 -- The head keeps its place.
