@@ -78,6 +78,8 @@ func (inside) Open(ctx context.Context, store func(life context.Context) backend
 
 func (inside) Store(client any) backend.Store { return client.(*Client).store }
 
+func (inside) Leases(client any) any { return client.(*Client).registry.all() }
+
 func (inside) InTx(ctx context.Context, client any, name string, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	c := client.(*Client)
 	return c.runTx(ctx, name, func() error { return c.store.InTx(ctx, c.Key(name), fn) })

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
@@ -85,7 +85,7 @@ func (j *pruner) run() {
 	ctx, cancel := context.WithCancel(j.client.life)
 	defer cancel()
 	for {
-		timer := time.NewTimer(j.every/2 + rand.N(j.every))
+		timer := time.NewTimer(j.every/2 + random.N(j.every))
 		// More than one case may be ready. Any order is safe, because a round that begins while the
 		// client closes is refused and ends at once.
 		select {

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
@@ -326,7 +326,7 @@ func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
 
 // jittered shortens d by up to a tenth, and never lengthens it, because a renewal may be planned
 // shortly before a deadline.
-func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
+func jittered(d time.Duration) time.Duration { return d - random.N(d/10+1) }
 
 // errRowLocked means that a transaction outside of the protocol has locked the row.
 var errRowLocked = errors.New("pglock: the lock's row is locked by another transaction")

@@ -3,11 +3,11 @@ package pglock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/link"
@@ -447,11 +447,11 @@ func (w *waiter) sleepTime() time.Duration {
 	d := w.pause.Next()
 	switch {
 	case w.remaining > 0: // waiters ahead try a little earlier
-		expiry := w.remaining + rand.N(timing.ExpirySpread) + time.Duration(min(w.ahead, 20))*timing.HeadStep
+		expiry := w.remaining + random.N(timing.ExpirySpread) + time.Duration(min(w.ahead, 20))*timing.HeadStep
 		w.untilExpiry = expiry <= d
 		d = min(d, expiry)
 	case w.ahead > 0: // free, but the waiter ahead may be dead
-		d = min(d, timing.HeadWait+rand.N(timing.HeadWait))
+		d = min(d, timing.HeadWait+random.N(timing.HeadWait))
 	}
 	return d
 }

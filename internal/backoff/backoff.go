@@ -7,8 +7,9 @@ package backoff
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/pglock/pglock-go/internal/random"
 )
 
 // Backoff is a sequence of pauses. First and Max must be positive, and Max at least First. A copy
@@ -70,7 +71,7 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 }
 
 // Jitter returns a random duration of at least d/2 and less than d/2 + d. d must be positive.
-func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+func Jitter(d time.Duration) time.Duration { return d/2 + random.N(d) }
 
 // Sleep waits for d and returns nil, or returns ctx.Err() if ctx is done first.
 func Sleep(ctx context.Context, d time.Duration) error {

@@ -153,6 +153,8 @@ var Inside interface {
 	Store(client any) Store
 	// InTx is Store.InTx with the key of a name, and reports as Client.DoTx does.
 	InTx(ctx context.Context, client any, name string, fn func(ctx context.Context, tx pgx.Tx) error) error
+	// Leases returns the leases of a *pglock.Client: a []*pglock.Lease.
+	Leases(client any) any
 	// Renew makes the holder of a *pglock.Lease renew it now, as it does from time to time.
 	Renew(ctx context.Context, lease any) error
 }

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
@@ -283,7 +283,7 @@ func (p *pool) runDial() {
 		p.open++
 		c := &pooledConn{Conn: conn, resets: p.resets, answered: time.Now()}
 		if p.config.lifetime > 0 {
-			c.expires = time.Now().Add(p.config.lifetime + rand.N(p.config.lifetimeJitter+1))
+			c.expires = time.Now().Add(p.config.lifetime + random.N(p.config.lifetimeJitter+1))
 		}
 		if resets == p.resets {
 			p.put(c)

@@ -22,7 +22,7 @@ type listener struct {
 // Listen is link.Link.Listen.
 func (c *Store) Listen(ctx context.Context, shared string, channels ...string) (backend.Listener, error) {
 	l := &listener{server: c.server, channels: append(channels, shared), arrived: make(chan struct{}, 1)}
-	return l, c.run(ctx, func() { c.server.sessions[l] = struct{}{} })
+	return l, c.run(ctx, func() { c.server.sessions = append(c.server.sessions, l) })
 }
 
 // notify is pg_notify, for a caller that holds mu: a transaction sends the same notification once.
@@ -32,7 +32,7 @@ func (s *Server) notify(channel, payload string) {
 		return
 	}
 	s.sent = append(s.sent, n)
-	for l := range s.sessions {
+	for _, l := range s.sessions {
 		if slices.Contains(l.channels, channel) {
 			l.pending = append(l.pending, &n)
 			l.signal()
@@ -49,7 +49,7 @@ func (l *listener) signal() {
 
 // end ends the session. The caller holds mu.
 func (l *listener) end(err error) {
-	delete(l.server.sessions, l)
+	l.server.sessions = slices.DeleteFunc(l.server.sessions, func(other *listener) bool { return other == l })
 	l.ended = err
 	l.signal()
 }

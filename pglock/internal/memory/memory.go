@@ -26,7 +26,7 @@ type Server struct {
 	mu       sync.Mutex // guards all below
 	names    map[string]*lock
 	sequence int64 // of tokens and tickets
-	sessions map[*listener]struct{}
+	sessions []*listener
 	sent     []pgconn.Notification    // by this statement
 	marks    map[string]fencing.Token // of resources
 	keys     map[string]*key          // of package once
@@ -37,7 +37,7 @@ type Server struct {
 // NewServer returns a server without locks.
 func NewServer() *Server {
 	return &Server{
-		names: map[string]*lock{}, sessions: map[*listener]struct{}{}, marks: map[string]fencing.Token{}, keys: map[string]*key{},
+		names: map[string]*lock{}, marks: map[string]fencing.Token{}, keys: map[string]*key{},
 	}
 }
 
@@ -535,27 +535,12 @@ func (s *Server) SetDown(down bool) {
 	defer s.mu.Unlock()
 	s.down = down
 	if down {
-		for l := range s.sessions {
-			l.end(errDown)
-		}
+		s.endSessions()
 	}
 }
 
 // errDown is the error of a server that is down.
 var errDown error = link.UnsentError{Cause: errs.Mark(errors.New("the server is down"), errs.ErrUnavailable)}
-
-// Crash empties the queues, as a crash does with unlogged tables, and ends the sessions that
-// listen.
-func (s *Server) Crash() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l := range s.sessions {
-		l.end(errDown)
-	}
-	for _, l := range s.names {
-		l.waiters = nil
-	}
-}
 
 // Expire ends the grants of a name, or that with the token if it is not 0, as if their time were over. The
 // next waiters are woken.

@@ -3,7 +3,6 @@ package waitlist
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/link"
@@ -176,7 +176,7 @@ func (n *listener) receive(sub Subscription) error {
 		if unneeded >= timing.ListenerIdle {
 			return errUnneeded
 		}
-		ctx, cancel := context.WithTimeout(n.ctx, timing.ListenerLook-rand.N(timing.ListenerLook/5))
+		ctx, cancel := context.WithTimeout(n.ctx, timing.ListenerLook-random.N(timing.ListenerLook/5))
 		name, err := sub.Wait(ctx)
 		cancel()
 		switch {

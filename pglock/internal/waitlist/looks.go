@@ -1,11 +1,11 @@
 package waitlist
 
 import (
-	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -78,7 +78,7 @@ func (k *looks) patience(r Row, ahead int, now time.Time) time.Duration {
 	if moved := k.ahead - ahead; moved > 0 {
 		d = min(d, now.Sub(k.seenAt)*time.Duration(ahead)/time.Duration(2*moved))
 	}
-	return max(d/2+rand.N(d/2+1), timing.LeastLook) // at random, as a fleet often begins together
+	return max(d/2+random.N(d/2+1), timing.LeastLook) // at random, as a fleet often begins together
 }
 
 // due returns when the next look is due.

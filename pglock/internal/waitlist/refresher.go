@@ -2,10 +2,10 @@ package waitlist
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -41,7 +41,7 @@ func (r *refresher) run() {
 	for rows := false; ; {
 		var next <-chan time.Time
 		if rows {
-			next = time.After(min(timing.SweepEvery-rand.N(timing.SweepEvery/5), r.list.untilNext()))
+			next = time.After(min(timing.SweepEvery-random.N(timing.SweepEvery/5), r.list.untilNext()))
 		}
 		select { // if several are ready, another round is harmless, because stop waits for it
 		case <-next:

@@ -1,0 +1,16 @@
+package sim
+
+import "testing"
+
+func TestRepeats(t *testing.T) {
+	for seed := range uint64(12) {
+		p := newPlan(seed, 6)
+		a, b := run(t, p, true, everything), run(t, p, true, everything)
+		for i := range min(len(a.Trace), len(b.Trace)) {
+			if a.Trace[i] != b.Trace[i] {
+				t.Errorf("seed %d, line %d of %d:\n%s\n%s\n%s", seed, i, len(a.Trace), a.Trace[max(i-1, 0)], a.Trace[i], b.Trace[i])
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/random"
+)
+
+// Result is what a run has shown.
+type Result struct {
+	Seed     uint64
+	Failures []string
+	Faults   []Fault  // that happened
+	Trace    []string // if it was asked for
+	Grants   int
+}
+
+// one lets one world run at a time: its seed is that of all random times of the program, and its
+// goroutines take turns on one processor, or their order would be another one each time.
+var one sync.Mutex
+
+// run runs a world, in a bubble of its own.
+func run(t *testing.T, p plan, trace bool, body func(w *World)) (r Result) {
+	one.Lock()
+	defer one.Unlock()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(p)
+		w.tracing = trace
+		defer random.Replace(w.random)()
+		r = w.live(body)
+	})
+	return r
+}
+
+// live is the life of a world.
+func (w *World) live(body func(w *World)) Result {
+	body(w)
+	go w.disrupt()
+	time.Sleep(Length)
+	w.mu.Lock()
+	w.judge.starved(Starved)
+	w.mu.Unlock()
+	w.stop()
+	w.slots.Wait()
+	time.Sleep(LeastEnd)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge.look(nil, "end", "")
+	w.judge.end()
+	return Result{Seed: w.plan.seed, Failures: w.failures, Faults: w.happened, Trace: w.trace, Grants: len(w.judge.seen)}
+}
+
+// Bounds of the last part of a run, which has no faults.
+const (
+	Starved  = 15 * time.Second // of a wait
+	LeastEnd = time.Second      // for messages that are on their way
+)
+
+// Test runs the worlds of some seeds, and fails with the first one that fails, by fewer faults.
+func Test(t *testing.T, seeds []uint64, processes int, body func(w *World)) (grants int) {
+	t.Helper()
+	for _, seed := range seeds {
+		p := newPlan(seed, processes)
+		r := run(t, p, false, body)
+		grants += r.Grants
+		if len(r.Failures) > 0 {
+			t.Error(Explain(t, p, r, body))
+			return grants
+		}
+	}
+	return grants
+}
+
+// Explain describes a run that has failed, by as few faults as are enough.
+func Explain(t *testing.T, p plan, r Result, body func(w *World)) string {
+	again := func(faults []Fault, trace bool) (r2 Result, same bool) {
+		r2 = run(t, p.with(faults), trace, body)
+		return r2, len(r2.Failures) > 0 && rule(r2.Failures[0]) == rule(r.Failures[0])
+	}
+	faults := shrink(r.Faults, func(fewer []Fault) bool { _, same := again(fewer, false); return same })
+	traced, same := again(faults, true)
+	if !same {
+		traced, faults = run(t, p, true, body), r.Faults
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "seed %d fails: %s\n", r.Seed, r.Failures[0])
+	fmt.Fprintf(&text, "with %d of %d faults:\n", len(faults), len(r.Faults))
+	for _, f := range faults {
+		fmt.Fprintf(&text, "\t%v\n", f)
+	}
+	text.WriteString("what happened:\n")
+	at := slices.IndexFunc(traced.Trace, func(s string) bool { return strings.Contains(s, "VIOLATION") })
+	for _, line := range about(traced.Trace[:max(at+1, 0)]) {
+		fmt.Fprintf(&text, "\t%s\n", line)
+	}
+	return text.String()
+}
+
+// rule returns what a failure says up to its first colon: the promise that was broken.
+func rule(failure string) string {
+	_, text, _ := strings.Cut(failure, ": ")
+	text, _, _ = strings.Cut(text, ":")
+	return text
+}
+
+// about returns the last lines of a trace that ends with a violation, and of a name if it is about
+// one.
+func about(trace []string) []string {
+	if len(trace) > 0 {
+		if parts := strings.SplitN(trace[len(trace)-1], `"`, 3); len(parts) == 3 {
+			name := `"` + parts[1] + `"`
+			trace = slices.DeleteFunc(trace, func(line string) bool { return strings.Contains(line, `"`) && !strings.Contains(line, name) })
+		}
+	}
+	return trace[max(0, len(trace)-60):]
+}
+
+// shrink returns as few of the faults as still fail, by leaving out smaller and smaller parts of
+// them (Zeller's ddmin), with a bound on the number of runs.
+func shrink(faults []Fault, fails func([]Fault) bool) []Fault {
+	if fails(nil) {
+		return nil
+	}
+	const most = 100
+	runs := 0
+	for size := len(faults) / 2; size > 0 && runs < most; size /= 2 {
+		for from := 0; from < len(faults) && runs < most; {
+			fewer := slices.Concat(faults[:from], faults[min(from+size, len(faults)):])
+			if runs++; fails(fewer) {
+				faults = fewer
+			} else {
+				from += size
+			}
+		}
+	}
+	return faults
+}

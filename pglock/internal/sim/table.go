@@ -1,0 +1,52 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Table is a table of the server in memory, with a row for each key. A row that is missing is the
+// zero V.
+type Table[V any] struct {
+	world *World
+	rows  map[string]V
+}
+
+// NewTable returns an empty table of a world.
+func NewTable[V any](w *World) *Table[V] {
+	t := &Table[V]{w, map[string]V{}}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tables = append(w.tables, t)
+	return t
+}
+
+// Get returns the committed row of a key. It needs no message, and does not block.
+func (t *Table[V]) Get(key string) V {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	return t.rows[key]
+}
+
+// Update makes the commit of a transaction change a row as UPDATE does at READ COMMITTED: change is
+// called with the row that is committed then.
+func (t *Table[V]) Update(transaction pgx.Tx, key string, change func(row V) V) {
+	own, ok := transaction.(*tx)
+	if !ok {
+		t.world.Failf("the transaction is of another world, or of a database: %T", transaction)
+		return
+	}
+	own.effects = append(own.effects, func() { t.rows[key] = change(t.rows[key]) })
+}
+
+// All returns a copy of all rows. It may be called by a Check.
+func (t *Table[V]) All() map[string]V { return maps.Clone(t.rows) }
+
+func (t *Table[V]) copy() (restore func()) {
+	rows := maps.Clone(t.rows)
+	return func() { t.rows = rows }
+}
+
+func (t *Table[V]) String() string { return fmt.Sprint(t.rows) }
