@@ -25,7 +25,8 @@ import (
 type Server struct {
 	mu       sync.Mutex // guards all below
 	names    map[string]*lock
-	sequence int64 // of tokens and tickets
+	order    []string // the names, sorted
+	sequence int64    // of tokens and tickets
 	sessions []*listener
 	sent     []pgconn.Notification    // by this statement
 	marks    map[string]fencing.Token // of resources
@@ -100,6 +101,8 @@ func (s *Server) lock(name string) *lock {
 	if l == nil {
 		l = &lock{name: name, revoked: map[fencing.Token]string{}}
 		s.names[name] = l
+		at, _ := slices.BinarySearch(s.order, name)
+		s.order = slices.Insert(s.order, at, name)
 	}
 	return l
 }

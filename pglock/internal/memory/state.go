@@ -3,59 +3,34 @@ package memory
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Row is what a server has of a name.
-type Row struct {
-	Name    string
-	Size    int // the weights of grants that live at the same time are no more
-	Token   fencing.Token
-	Grants  []Grant // that live
-	Waiters []Waiter
-}
-
 // Grant is a grant that lives.
 type Grant struct {
+	Name    string
+	Size    int // the weights of the grants of the name are no more
 	Token   fencing.Token
 	Weight  int
-	Whole   bool // nobody else can have a part
-	Request string
 	Holder  string
 	Expires time.Time
 }
 
-// Waiter has a ticket of the queue that is valid.
-type Waiter struct {
-	Client string
-	Ticket int64
-}
-
-// Rows returns what the server has now, in the order of the names.
-func (s *Server) Rows() (rows []Row) {
+// Grants calls visit with the grants that live, in the order of their names.
+func (s *Server) Grants(visit func(g Grant)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for name, l := range s.names {
-		if !l.exists {
-			continue
-		}
-		r := Row{Name: name, Size: l.size(), Token: l.token}
-		for _, g := range l.live(now) {
-			r.Grants = append(r.Grants, Grant{g.token, g.weight, g.whole, g.request, g.holder, g.expires})
-		}
-		for _, w := range l.waiters {
-			if w.ticket > l.ticket && w.expires.After(now) {
-				r.Waiters = append(r.Waiters, Waiter{w.client, w.ticket})
+	for _, name := range s.order {
+		l := s.names[name]
+		for _, g := range l.grants {
+			if g.expires.After(now) {
+				visit(Grant{name, l.size(), g.token, g.weight, g.holder, g.expires})
 			}
 		}
-		rows = append(rows, r)
 	}
-	slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.Name, b.Name) })
-	return rows
 }
 
 // Crash empties what is not logged, the queues and the nested waits, and ends the sessions that
@@ -90,7 +65,7 @@ func (s *Server) Copy() (promote func()) {
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.names, s.marks, s.keys = names, marks, keys
+		s.names, s.marks, s.keys, s.order = names, marks, keys, slices.Sorted(maps.Keys(names))
 		s.emptyUnlogged()
 		s.sequence += 1 << 32 // the timeline
 	}

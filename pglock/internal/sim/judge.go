@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -15,12 +17,27 @@ import (
 // judge compares what the server has with what was promised. Its world's mu guards it.
 type judge struct {
 	world    *World
-	newest   map[string]fencing.Token // of a name
-	seen     map[grantKey]time.Time   // when
-	excused  map[fencing.Token]bool   // the plan has ended their grants
+	looks    int                                     // that were taken
+	grants   map[string]map[fencing.Token]*grantSeen // by name
+	newest   map[string]fencing.Token                // of a name
+	excused  map[fencing.Token]bool                  // the plan has ended their grants
 	revoked  map[fencing.Token]bool
 	upgraded map[fencing.Token]fencing.Token
 	waits    map[*Node]map[string][]time.Time // calls that wait, by name
+}
+
+// grantSeen is a grant that the judge has seen.
+type grantSeen struct {
+	first time.Time
+	last  int       // the number of the last look
+	until time.Time // its expiry then
+}
+
+func newJudge(w *World) judge {
+	return judge{
+		world: w, newest: map[string]fencing.Token{}, grants: map[string]map[fencing.Token]*grantSeen{}, excused: map[fencing.Token]bool{},
+		revoked: map[fencing.Token]bool{}, upgraded: map[fencing.Token]fencing.Token{}, waits: map[*Node]map[string][]time.Time{},
+	}
 }
 
 // event is what has just happened: a statement of a process, or a fault.
@@ -36,55 +53,75 @@ func (e event) String() string {
 	return fmt.Sprintf("%s %q of %s", e.op, e.about, e.node.name)
 }
 
-type grantKey struct {
-	name  string
-	token fencing.Token
-}
-
-func newJudge(w *World) judge {
-	return judge{
-		world: w, newest: map[string]fencing.Token{}, seen: map[grantKey]time.Time{}, excused: map[fencing.Token]bool{},
-		revoked: map[fencing.Token]bool{}, upgraded: map[fencing.Token]fencing.Token{}, waits: map[*Node]map[string][]time.Time{},
-	}
-}
-
 // look looks at the world after what has just happened. The caller holds the world's mu.
 func (j *judge) look(n *Node, op, about string) {
 	what := event{n, op, about}
-	rows := j.world.server.Rows()
-	live := map[grantKey]bool{}
-	for _, r := range rows {
-		sum := 0
-		for _, g := range r.Grants {
-			key := grantKey{r.Name, g.Token}
-			live[key] = true
-			sum += g.Weight
-			if _, known := j.seen[key]; known {
-				continue
-			}
-			j.seen[key] = time.Now()
-			j.world.tracef("%q is granted to %s, token %d, weight %d of %d, until %v: %s", r.Name, g.Holder, g.Token, g.Weight, r.Size, g.Expires.Sub(j.world.began), what)
-			if g.Token <= j.newest[r.Name] {
-				j.world.failf("I2: the token %d of %q is not above %d (%v)", g.Token, r.Name, j.newest[r.Name], what)
-			}
-			j.newest[r.Name] = g.Token
+	j.looks++
+	name, sum := "", 0
+	j.world.server.Grants(func(g memory.Grant) {
+		if g.Name != name {
+			name, sum = g.Name, 0
 		}
-		if sum > r.Size {
-			j.world.failf("I1: %d of %d permits of %q are granted (%s)", sum, r.Size, r.Name, what)
+		if sum += g.Weight; sum > g.Size && sum-g.Weight <= g.Size {
+			j.world.failf("I1: %d of %d permits of %q are granted (%v)", sum, g.Size, g.Name, what)
 		}
+		j.see(g, what)
+	})
+	if j.world.tracing {
+		j.world.tracef("· %v", what)
+		j.traceEnds(what)
 	}
-	j.trust(live, what)
+	j.trust(what)
 	for _, check := range j.world.checks {
 		if err := check(); err != nil {
-			j.world.failf("%v (%s)", err, what)
+			j.world.failf("%v (%v)", err, what)
 		}
 	}
 }
 
+// see notes a grant.
+func (j *judge) see(g memory.Grant, what event) {
+	ofName := j.grants[g.Name]
+	if ofName == nil {
+		ofName = map[fencing.Token]*grantSeen{}
+		j.grants[g.Name] = ofName
+	}
+	seen := ofName[g.Token]
+	if seen == nil {
+		seen = &grantSeen{first: time.Now()}
+		ofName[g.Token] = seen
+		if j.world.tracing {
+			j.world.tracef("%q is granted to %s, token %d, weight %d of %d, until %v: %v", g.Name, g.Holder, g.Token, g.Weight, g.Size, g.Expires.Sub(j.world.began), what)
+		}
+		if g.Token <= j.newest[g.Name] {
+			j.world.failf("I2: the token %d of %q is not above %d (%v)", g.Token, g.Name, j.newest[g.Name], what)
+		}
+		j.newest[g.Name] = g.Token
+	}
+	seen.last, seen.until = j.looks, g.Expires
+}
+
+// traceEnds notes the grants that the look before has seen, and this one has not.
+func (j *judge) traceEnds(what event) {
+	for _, name := range slices.Sorted(maps.Keys(j.grants)) {
+		for token, seen := range j.grants[name] {
+			if seen.last == j.looks-1 {
+				j.world.tracef("the grant %d of %q has ended, until %v: %v", token, name, seen.until.Sub(j.world.began), what)
+			}
+		}
+	}
+}
+
+// live reports whether the last look has seen a grant.
+func (j *judge) live(name string, token fencing.Token) bool {
+	seen := j.grants[name][token]
+	return seen != nil && seen.last == j.looks
+}
+
 // trust compares the leases that clients trust with the grants.
-func (j *judge) trust(live map[grantKey]bool, what event) {
+func (j *judge) trust(what event) {
 	for _, n := range j.world.nodes {
-		if n.Client == nil {
+		if n.Client == nil || n.left {
 			continue
 		}
 		for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
@@ -92,8 +129,8 @@ func (j *judge) trust(live map[grantKey]bool, what event) {
 				continue
 			}
 			for _, f := range l.Fences() {
-				if !live[grantKey{f.Name, f.Token}] {
-					j.world.failf("I3: %s trusts its lease of %q, token %d, whose grant has ended (%s)", n.name, f.Name, f.Token, what)
+				if !j.live(f.Name, f.Token) {
+					j.world.failf("I3: %s trusts its lease of %q, token %d, whose grant has ended (%v)", n.name, f.Name, f.Token, what)
 					j.excused[f.Token] = true
 				}
 			}
@@ -101,25 +138,12 @@ func (j *judge) trust(live map[grantKey]bool, what event) {
 	}
 }
 
-// excuseAll excuses all grants, whose times a clock has changed.
-func (j *judge) excuseAll() {
-	for key := range j.seen {
-		j.excused[key.token] = true
-	}
-}
-
-// excuseMissing excuses the grants that a failover has lost.
-func (j *judge) excuseMissing(before, after []memory.Row) {
-	left := map[grantKey]time.Time{}
-	for _, r := range after {
-		for _, g := range r.Grants {
-			left[grantKey{r.Name, g.Token}] = g.Expires
-		}
-	}
-	for _, r := range before {
-		for _, g := range r.Grants {
-			if until, found := left[grantKey{r.Name, g.Token}]; !found || until.Before(g.Expires) {
-				j.excused[g.Token] = true
+// excuse excuses the grants that live, whose end the plan has changed, if it has.
+func (j *judge) excuse(changed func(name string, token fencing.Token, until time.Time) bool) {
+	for name, ofName := range j.grants {
+		for token, seen := range ofName {
+			if seen.last == j.looks && changed(name, token, seen.until) {
+				j.excused[token] = true
 			}
 		}
 	}
@@ -144,7 +168,9 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 		},
 		Acquire: func(_ context.Context, e observe.AcquireEvent) {
 			locked(func() {
-				w.tracef("%s: acquire of %q: %s, token %d %v", n.name, e.Name, e.Outcome, e.Token, e.Err)
+				if w.tracing {
+					w.tracef("%s: acquire of %q: %s, token %d %v", n.name, e.Name, e.Outcome, e.Token, e.Err)
+				}
 				if e.Queued {
 					j.endWait(n, e)
 				}
@@ -198,15 +224,15 @@ func (j *judge) closed(n *Node, err error) {
 	j.world.tracef("%s: closed: %v", n.name, err)
 }
 
-// end judges what is left when all processes have left, the last of which was at that time.
-func (j *judge) end() {
-	for _, r := range j.world.server.Rows() {
-		for _, g := range r.Grants {
-			if seen := j.seen[grantKey{r.Name, g.Token}]; seen.After(j.world.began.Add(Faulty+10*time.Second)) && !j.excused[g.Token] {
-				j.world.failf("I9: the grant of %q, token %d, to %s is left", r.Name, g.Token, g.Holder)
-			}
+// end judges what is left when all processes have left.
+func (j *judge) end() (granted int) {
+	j.world.server.Grants(func(g memory.Grant) {
+		if seen := j.grants[g.Name][g.Token]; seen.first.After(j.world.began.Add(Faulty+10*time.Second)) && !j.excused[g.Token] {
+			j.world.failf("I9: the grant of %q, token %d, to %s is left", g.Name, g.Token, g.Holder)
 		}
+	})
+	for _, ofName := range j.grants {
+		granted += len(ofName)
 	}
+	return granted
 }
-
-func (j *judge) String() string { return fmt.Sprintf("%d grants", len(j.seen)) }

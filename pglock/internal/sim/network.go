@@ -10,11 +10,15 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // carry carries a statement to the server, and its answer back, as the plan says. The statement may
 // be applied after carry has returned, or more than once.
 func carry[T any](ctx context.Context, n *Node, op, about string, apply func(ctx context.Context) (T, error)) (answer T, err error) {
+	if ctx.Err() != nil {
+		return answer, link.UnsentError{Cause: context.Cause(ctx)}
+	}
 	m := n.message(op, about)
 	exec := func() (T, error) { return applyAt(n, op, about, apply) }
 	later := func(d time.Duration) { time.AfterFunc(d, func() { _, _ = exec() }) }

@@ -54,8 +54,8 @@ func (w *World) live(body func(w *World)) Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judge.look(nil, "end", "")
-	w.judge.end()
-	return Result{Seed: w.plan.seed, Failures: w.failures, Faults: w.happened, Trace: w.trace, Grants: len(w.judge.seen)}
+	granted := w.judge.end()
+	return Result{Seed: w.plan.seed, Failures: w.failures, Faults: w.happened, Trace: w.trace, Grants: granted}
 }
 
 // Bounds of the last part of a run, which has no faults.

@@ -266,8 +266,9 @@ func (a *actor) campaign() {
 		}
 		a.stage.terms = append(a.stage.terms, term.Lease().Token())
 		a.stage.mu.Unlock()
-		sleep(term.Lease().Context(), between(a.Rand, 0, 10*time.Second))
+		sleep(term.Lease().Context(), between(a.Rand, 0, 3*time.Second))
 		_ = term.Resign(a.ctx)
+		sleep(a.ctx, between(a.Rand, 0, 3*time.Second))
 	}
 }
 
@@ -278,7 +279,7 @@ func (a *actor) serve() {
 		a.stage.w.Failf("schedule: %v", err)
 		return
 	}
-	_ = j.Run(a.ctx, schedule.Every(time.Second), func(ctx context.Context, l *pglock.Lease) error {
+	_ = j.Run(a.ctx, schedule.Every(2*time.Second), func(ctx context.Context, l *pglock.Lease) error {
 		tick, _ := schedule.TickFromContext(ctx)
 		return pgx.BeginFunc(ctx, a.Node, func(tx pgx.Tx) error {
 			if err := l.Guard(ctx, tx); err != nil {

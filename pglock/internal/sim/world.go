@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
@@ -65,7 +66,8 @@ type Node struct {
 	end        context.CancelFunc
 	restUntil  time.Time
 	struck     time.Time // by the last fault
-	dead       bool
+	dead       bool      // it has crashed or left
+	left       bool      // its client is closed
 	crash      func()
 }
 
@@ -191,7 +193,7 @@ func (n *Node) leave() {
 	err := n.Client.Close(ctx)
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
-	n.dead = true
+	n.dead, n.left = true, true
 	n.world.judge.closed(n, err)
 }
 
@@ -324,7 +326,7 @@ func (w *World) strike(i int, f Fault) {
 		all(func(*Node) {})
 		time.AfterFunc(f.For, func() { w.server.SetDown(false) })
 	case steps:
-		w.judge.excuseAll()
+		w.judge.excuse(func(string, fencing.Token, time.Time) bool { return true })
 		w.server.Advance(f.Step)
 		all(func(*Node) {})
 	}
@@ -333,13 +335,22 @@ func (w *World) strike(i int, f Fault) {
 
 // failOver promotes a standby, which may lack the last grants.
 func (w *World) failOver(i int) {
-	before := w.server.Rows()
 	if promote := w.copies[i]; promote != nil {
 		promote()
 	} else {
 		w.server.Copy()()
 	}
-	w.judge.excuseMissing(before, w.server.Rows())
+	left := map[grantKey]time.Time{}
+	w.server.Grants(func(g memory.Grant) { left[grantKey{g.Name, g.Token}] = g.Expires })
+	w.judge.excuse(func(name string, token fencing.Token, until time.Time) bool {
+		after, found := left[grantKey{name, token}]
+		return !found || after.Before(until)
+	})
+}
+
+type grantKey struct {
+	name  string
+	token fencing.Token
 }
 
 var seeds = maphash.MakeSeed()
