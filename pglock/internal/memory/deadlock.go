@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,7 +73,8 @@ func (s *Server) findDeadlock(w *wait, now time.Time) string {
 	for _, n := range stuck {
 		known[n.ticket] = n
 	}
-	for name, l := range s.names {
+	for _, name := range s.order {
+		l := s.names[name]
 		for _, q := range l.queue(now, leasetable.NoTicket) {
 			switch u := known[q.ticket]; {
 			case u == nil && (l.capacity > 0 || strings.Contains(q.client, "/")):
@@ -113,7 +115,8 @@ func (s *Server) findDeadlock(w *wait, now time.Time) string {
 
 // needsOf returns what keeps a wait from being granted a name, if the stuck ones keep what they hold.
 func (s *Server) needsOf(u *wait, stuck []*wait, now time.Time) (found []needs) {
-	for name, weight := range u.weights {
+	for _, name := range slices.Sorted(maps.Keys(u.weights)) {
+		weight := u.weights[name]
 		l, sum := s.lock(name), weight
 		var here []needs
 		for _, g := range l.live(now) {

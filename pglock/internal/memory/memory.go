@@ -568,7 +568,8 @@ func (s *Server) Advance(d time.Duration) {
 	defer s.mu.Unlock()
 	s.sent = nil
 	now := time.Now()
-	for _, l := range s.names {
+	for _, name := range s.order {
+		l := s.names[name]
 		for _, g := range l.grants {
 			g.acquired, g.expires = g.acquired.Add(-d), g.expires.Add(-d)
 		}

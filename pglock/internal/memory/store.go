@@ -584,7 +584,8 @@ func (c *Store) DeleteRows(ctx context.Context, tickets []leasetable.Ticket) err
 
 func (c *Store) QuitQueue(ctx context.Context, client string) error {
 	return c.run(ctx, func() {
-		for _, l := range c.server.names {
+		for _, name := range c.server.order {
+			l := c.server.names[name]
 			waited := false
 			l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
 				own := w.client == client || strings.HasPrefix(w.client, client+schema.AllSuffix+"/")
