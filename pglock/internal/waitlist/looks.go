@@ -1,6 +1,7 @@
 package waitlist
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +142,8 @@ func (l *Queues) collect(now time.Time) (due, idle []leasetable.Ticket, rows boo
 	if len(l.queues) == 0 {
 		l.looksAt = time.Time{}
 	}
+	// Clients that lock several rows of the queue lock them in one order.
+	slices.SortFunc(due, func(a, b leasetable.Ticket) int { return slices.Compare(a.Names, b.Names) })
 	return due, idle, len(l.queues) > 0
 }
 

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -225,12 +226,19 @@ func (l *Queues) WakeMulti(number string) {
 	l.numbers[number].wake()
 }
 
-// wakeAll wakes the heads of all queues.
+// wakeAll wakes the heads of all queues, those that have waited the longest first.
 func (l *Queues) wakeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var heads []*Entry
 	for _, q := range l.queues {
-		q.wake()
+		if e := q.head(); e != nil {
+			heads = append(heads, e)
+		}
+	}
+	slices.SortFunc(heads, func(a, b *Entry) int { return a.began.Compare(b.began) })
+	for _, e := range heads {
+		e.queue.wake()
 	}
 }
 
