@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable"
 )
 
 // Grant is a grant that lives.
@@ -15,7 +16,55 @@ type Grant struct {
 	Token   fencing.Token
 	Weight  int
 	Holder  string
+	Request string
+	Asked   bool // its holder is asked to release it
 	Expires time.Time
+}
+
+// Ticket is a valid ticket.
+type Ticket struct {
+	Number  int64
+	Client  string
+	Weight  int
+	Expires time.Time
+}
+
+// Tickets returns the queue of a name.
+func (s *Server) Tickets(name string) (queue []Ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.names[name]; l != nil && len(l.waiters) > 0 {
+		for _, w := range l.queue(time.Now(), leasetable.NoTicket) {
+			queue = append(queue, Ticket{w.ticket, w.client, w.weight, w.expires})
+		}
+	}
+	return queue
+}
+
+// Names returns all names, sorted. The caller must not change it.
+func (s *Server) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.order
+}
+
+// Mark returns the high-water mark of a resource.
+func (s *Server) Mark(resource string) fencing.Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.marks[resource]
+}
+
+// NestedWaits returns the holders whose calls wait while they hold locks.
+func (s *Server) NestedWaits() (holders []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.nested {
+		if w.expires.After(time.Now()) {
+			holders = append(holders, w.holder)
+		}
+	}
+	return holders
 }
 
 // Grants calls visit with the grants that live, in the order of their names.
@@ -27,7 +76,7 @@ func (s *Server) Grants(visit func(g Grant)) {
 		l := s.names[name]
 		for _, g := range l.grants {
 			if g.expires.After(now) {
-				visit(Grant{name, l.size(), g.token, g.weight, g.holder, g.expires})
+				visit(Grant{name, l.size(), g.token, g.weight, g.holder, g.request, g.asked != nil, g.expires})
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/memory"
@@ -16,27 +17,41 @@ import (
 
 // judge compares what the server has with what was promised. Its world's mu guards it.
 type judge struct {
-	world    *World
-	looks    int                                     // that were taken
-	grants   map[string]map[fencing.Token]*grantSeen // by name
-	newest   map[string]fencing.Token                // of a name
-	excused  map[fencing.Token]bool                  // the plan has ended their grants
-	revoked  map[fencing.Token]bool
-	upgraded map[fencing.Token]fencing.Token
-	waits    map[*Node]map[string][]time.Time // calls that wait, by name
+	world     *World
+	looks     int                                     // that were taken
+	grants    map[string]map[fencing.Token]*grantSeen // by name
+	newest    map[string]fencing.Token                // of a name
+	excused   map[fencing.Token]bool                  // the plan has ended their grants
+	revoked   map[fencing.Token]bool
+	upgraded  map[fencing.Token]fencing.Token
+	waits     map[*Node]map[string][]time.Time // calls that wait, by name
+	rewound   bool                             // the plan has changed grants since the last look
+	unchanged bool                             // by this statement
+	expiry    time.Time                        // when a look comes because a grant expires
+	over      bool
+	twice     bool // this statement arrives twice: a grant of it may have no owner
+
+	order
+	bounds
 }
 
 // grantSeen is a grant that the judge has seen.
 type grantSeen struct {
+	memory.Grant
 	first time.Time
-	last  int       // the number of the last look
-	until time.Time // its expiry then
+	last  int // the number of the last look
+
+	ownerless bool      // perhaps
+	held      time.Time // when its client had a lease of it, or the grant was excused
+	asked     time.Time // since when its holder is asked to release it
+	deadline  time.Time // of its lease
 }
 
 func newJudge(w *World) judge {
 	return judge{
 		world: w, newest: map[string]fencing.Token{}, grants: map[string]map[fencing.Token]*grantSeen{}, excused: map[fencing.Token]bool{},
 		revoked: map[fencing.Token]bool{}, upgraded: map[fencing.Token]fencing.Token{}, waits: map[*Node]map[string][]time.Time{},
+		order: newOrder(), bounds: newBounds(),
 	}
 }
 
@@ -56,7 +71,16 @@ func (e event) String() string {
 // look looks at the world after what has just happened. The caller holds the world's mu.
 func (j *judge) look(n *Node, op, about string) {
 	what := event{n, op, about}
+	if reads[op] || j.unchanged {
+		j.unchanged, j.twice = false, false
+		if j.world.tracing {
+			j.world.tracef("· %v", what)
+		}
+		j.check(what)
+		return
+	}
 	j.looks++
+	var next time.Time
 	name, sum := "", 0
 	j.world.server.Grants(func(g memory.Grant) {
 		if g.Name != name {
@@ -66,12 +90,46 @@ func (j *judge) look(n *Node, op, about string) {
 			j.world.failf("I1: %d of %d permits of %q are granted (%v)", sum, g.Size, g.Name, what)
 		}
 		j.see(g, what)
+		if next.IsZero() || g.Expires.Before(next) {
+			next = g.Expires
+		}
 	})
+	j.lookAtQueues()
+	j.rewound, j.twice = false, false
 	if j.world.tracing {
 		j.world.tracef("· %v", what)
 		j.traceEnds(what)
 	}
 	j.trust(what)
+	j.lookAgain(next)
+	j.check(what)
+}
+
+// reads are the statements that change neither grants nor queues.
+var reads = map[string]bool{
+	"get": true, "notify": true, "check": true, "begin": true, "query": true, "exec": true, "watch": true, "ping": true, "read_record": true,
+	"claim": true, "finish": true, "forget": true, "nested_wait": true, "end_nested_wait": true, "check_grants": true, "granted_to": true,
+	"set_labels": true, "await_guards": true, "listen": true,
+}
+
+// lookAgain looks at the next expiry of a grant, which no lease may outlive.
+func (j *judge) lookAgain(at time.Time) {
+	if at.IsZero() || !j.expiry.IsZero() && time.Now().Before(j.expiry) && !at.Before(j.expiry) {
+		return // an earlier look comes first
+	}
+	j.expiry = at
+	time.AfterFunc(time.Until(at), func() {
+		w := j.world
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if j.expiry.Equal(at) && !j.over {
+			j.look(nil, "expiry", "")
+		}
+	})
+}
+
+// check calls the checks of the world's user.
+func (j *judge) check(what event) {
 	for _, check := range j.world.checks {
 		if err := check(); err != nil {
 			j.world.failf("%v (%v)", err, what)
@@ -88,7 +146,8 @@ func (j *judge) see(g memory.Grant, what event) {
 	}
 	seen := ofName[g.Token]
 	if seen == nil {
-		seen = &grantSeen{first: time.Now()}
+		now := time.Now()
+		seen = &grantSeen{first: now, held: now, ownerless: j.twice}
 		ofName[g.Token] = seen
 		if j.world.tracing {
 			j.world.tracef("%q is granted to %s, token %d, weight %d of %d, until %v: %v", g.Name, g.Holder, g.Token, g.Weight, g.Size, g.Expires.Sub(j.world.began), what)
@@ -97,8 +156,20 @@ func (j *judge) see(g memory.Grant, what event) {
 			j.world.failf("I2: the token %d of %q is not above %d (%v)", g.Token, g.Name, j.newest[g.Name], what)
 		}
 		j.newest[g.Name] = g.Token
+		j.inOrder(g, what)
+		j.afterHold(g, what)
+	} else if revived := seen.last < j.looks-1 || !seen.Expires.After(time.Now()); revived && j.rewound {
+		j.excused[g.Token] = true
+	} else if revived {
+		j.world.failf("I5: the grant of %q, token %d, lives again (%v)", g.Name, g.Token, what)
 	}
-	seen.last, seen.until = j.looks, g.Expires
+	j.longest[g.Name] = max(j.longest[g.Name], time.Until(g.Expires))
+	if seen.last, seen.Grant = j.looks, g; g.Asked && seen.asked.IsZero() {
+		seen.asked = time.Now()
+	}
+	if j.excused[g.Token] {
+		seen.held = time.Now()
+	}
 }
 
 // traceEnds notes the grants that the look before has seen, and this one has not.
@@ -106,7 +177,7 @@ func (j *judge) traceEnds(what event) {
 	for _, name := range slices.Sorted(maps.Keys(j.grants)) {
 		for token, seen := range j.grants[name] {
 			if seen.last == j.looks-1 {
-				j.world.tracef("the grant %d of %q has ended, until %v: %v", token, name, seen.until.Sub(j.world.began), what)
+				j.world.tracef("the grant %d of %q has ended, until %v: %v", token, name, seen.Expires.Sub(j.world.began), what)
 			}
 		}
 	}
@@ -125,9 +196,12 @@ func (j *judge) trust(what event) {
 			continue
 		}
 		for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
-			if l.Err() != nil || j.excused[l.Token()] || j.revoked[l.Token()] || j.upgraded[l.Token()] != 0 {
+			// Err of a lease whose time is over would raise an event, whose hook waits for mu.
+			deadline := l.Deadline()
+			if !time.Now().Before(deadline) || l.Err() != nil || j.excused[l.Token()] || j.revoked[l.Token()] || j.upgraded[l.Token()] != 0 {
 				continue
 			}
+			j.extends(n, l, deadline)
 			for _, f := range l.Fences() {
 				if !j.live(f.Name, f.Token) {
 					j.world.failf("I3: %s trusts its lease of %q, token %d, whose grant has ended (%v)", n.name, f.Name, f.Token, what)
@@ -142,7 +216,7 @@ func (j *judge) trust(what event) {
 func (j *judge) excuse(changed func(name string, token fencing.Token, until time.Time) bool) {
 	for name, ofName := range j.grants {
 		for token, seen := range ofName {
-			if seen.last == j.looks && changed(name, token, seen.until) {
+			if seen.last == j.looks && changed(name, token, seen.Expires) {
 				j.excused[token] = true
 			}
 		}
@@ -180,12 +254,18 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 			locked(func() {
 				j.excused[e.Token] = j.excused[e.Token] || e.HandedOver
 				w.tracef("%s: release of %q, token %d: %v", n.name, e.Name, e.Token, e.Err)
+				if d := j.holds[e.Token]; d > 0 && e.Err == nil && !j.excused[e.Token] {
+					j.reserved[e.Name] = j.grants[e.Name][e.Token].first.Add(d)
+				}
+				if e.Err == nil && !j.excused[e.Token] && j.live(e.Name, e.Token) {
+					w.failf("release: %s has released %q, token %d, without an error, and the grant lives", n.name, e.Name, e.Token)
+				}
 			})
 		},
 		Loss: func(_ context.Context, e observe.LossEvent) {
 			locked(func() {
 				w.tracef("%s: %q is lost, token %d: %s", n.name, e.Name, e.Token, e.Reason)
-				since := time.Now().Add(-e.Held)
+				since := time.Now().Add(-min(e.Held+timing.StatementBound, Disturbed)) // the answer to the acquire may have been lost
 				if n.struck.Before(since) && !j.excused[e.Token] && !j.revoked[e.Token] && j.upgraded[e.Token] == 0 && !n.dead && e.Reason != observe.LossMaxHold {
 					w.failf("I3: %s has lost %q, token %d (%s), without a fault since its grant", n.name, e.Name, e.Token, e.Reason)
 				}
@@ -210,7 +290,8 @@ func (j *judge) starved(bound time.Duration) {
 	for n, names := range j.waits {
 		for name, all := range names {
 			for _, at := range all {
-				if d := time.Since(at); d > bound && !n.dead {
+				// A long lease of a process that has crashed explains a long wait.
+				if d := time.Since(at); d > bound && !n.dead && j.longest[name] < bound/2 {
 					j.world.failf("I6: a call of %s has waited for %q for %v", n.name, name, d)
 				}
 			}
@@ -226,6 +307,8 @@ func (j *judge) closed(n *Node, err error) {
 
 // end judges what is left when all processes have left.
 func (j *judge) end() (granted int) {
+	j.over = true
+	j.endOfBounds()
 	j.world.server.Grants(func(g memory.Grant) {
 		if seen := j.grants[g.Name][g.Token]; seen.first.After(j.world.began.Add(Faulty+10*time.Second)) && !j.excused[g.Token] {
 			j.world.failf("I9: the grant of %q, token %d, to %s is left", g.Name, g.Token, g.Holder)

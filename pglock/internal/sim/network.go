@@ -20,7 +20,7 @@ func carry[T any](ctx context.Context, n *Node, op, about string, apply func(ctx
 		return answer, link.UnsentError{Cause: context.Cause(ctx)}
 	}
 	m := n.message(op, about)
-	exec := func() (T, error) { return applyAt(n, op, about, apply) }
+	exec := func() (T, error) { return applyAt(n, op, about, m.fault == twice, apply) }
 	later := func(d time.Duration) { time.AfterFunc(d, func() { _, _ = exec() }) }
 	switch m.fault {
 	case refused:
@@ -62,10 +62,11 @@ func carry[T any](ctx context.Context, n *Node, op, about string, apply func(ctx
 }
 
 // applyAt applies a statement at the server, and judges what has become of it.
-func applyAt[T any](n *Node, op, about string, apply func(ctx context.Context) (T, error)) (T, error) {
+func applyAt[T any](n *Node, op, about string, twice bool, apply func(ctx context.Context) (T, error)) (T, error) {
 	w := n.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.judge.twice = twice
 	answer, err := apply(context.Background())
 	w.judge.look(n, op, about)
 	return answer, err
@@ -119,6 +120,7 @@ func (s *store) Listen(ctx context.Context, shared string, channels ...string) (
 	if err != nil {
 		return nil, err
 	}
+	s.node.world.judge.listens(s.node)
 	return &listener{Listener: inner, node: s.node, wire: wire}, nil
 }
 

@@ -4,6 +4,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +97,14 @@ func namesOf(batch []*leasetable.Request) string {
 
 func (s *store) acquire(ctx context.Context, op string, batch []*leasetable.Request, apply func(context.Context, []*leasetable.Request) ([]leasetable.Grant, error)) ([]leasetable.Grant, error) {
 	sentBatch := copiedAll(batch)
-	all, sent, err := send(ctx, s, op, namesOf(batch), 1, func(ctx context.Context) ([]leasetable.Grant, error) { return apply(ctx, sentBatch) })
+	all, sent, err := send(ctx, s, op, namesOf(batch), 1, func(ctx context.Context) ([]leasetable.Grant, error) {
+		for _, r := range sentBatch {
+			s.node.world.judge.asks(r, "")
+		}
+		all, err := apply(ctx, sentBatch)
+		s.node.world.judge.unchanged = !slices.ContainsFunc(all, func(g leasetable.Grant) bool { return g.Outcome == leasetable.Granted })
+		return all, err
+	})
 	if err != nil {
 		return make([]leasetable.Grant, len(batch)), err
 	}
@@ -123,11 +131,16 @@ func (s *store) grant(ctx context.Context, op string, r *leasetable.Request, app
 }
 
 func (s *store) AcquireSlots(ctx context.Context, r *leasetable.Request) (leasetable.Grant, error) {
-	return s.grant(ctx, "acquire_slots", r, s.Store.AcquireSlots)
+	return s.grant(ctx, "acquire_slots", r, func(ctx context.Context, r *leasetable.Request) (leasetable.Grant, error) {
+		s.node.world.judge.asks(r, "")
+		return s.Store.AcquireSlots(ctx, r)
+	})
 }
 
 func (s *store) HandOff(ctx context.Context, fence fencing.Fence, r *leasetable.Request, client string) (leasetable.Grant, error) {
 	return s.grant(ctx, "handoff", r, func(ctx context.Context, r *leasetable.Request) (leasetable.Grant, error) {
+		s.node.world.judge.asks(r, client)
+		s.node.world.judge.clients[client] = s.node
 		return s.Store.HandOff(ctx, fence, r, client)
 	})
 }
@@ -223,8 +236,9 @@ func (s *store) call(ctx context.Context, op, name string, apply func(ctx contex
 
 func (s *store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (leasetable.GrantCall, error) {
 	return s.call(ctx, "revoke_grant", fence.Name, func(ctx context.Context) (leasetable.GrantCall, error) {
-		s.node.world.judge.revoked[fence.Token] = true
-		return s.Store.RevokeGrant(ctx, fence, reason)
+		answer, err := s.Store.RevokeGrant(ctx, fence, reason)
+		s.node.world.judge.revokes(fence.Token, answer)
+		return answer, err
 	})
 }
 
@@ -247,7 +261,9 @@ func (s *store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
 func (s *store) Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, listens bool) (p leasetable.Position, err error) {
 	r = copied(r)
 	p, _, err = send(ctx, s, "join", r.Name, repeated, func(ctx context.Context) (leasetable.Position, error) {
-		return s.Store.Join(ctx, client, r, waited, listens)
+		answer, err := s.Store.Join(ctx, client, r, waited, listens)
+		s.node.world.judge.joins(s.node, client, answer)
+		return answer, err
 	})
 	return p, err
 }
@@ -260,7 +276,11 @@ func (s *store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket,
 }
 
 func (s *store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
-	return s.do(ctx, "leave_queue", strings.Join(t.Names, ", "), 1, func(ctx context.Context) error { return s.Store.LeaveQueue(ctx, t) })
+	sent := time.Now()
+	return s.do(ctx, "leave_queue", strings.Join(t.Names, ", "), 1, func(ctx context.Context) error {
+		s.node.world.judge.leaves(s.node, t, sent)
+		return s.Store.LeaveQueue(ctx, t)
+	})
 }
 
 func (s *store) DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error {

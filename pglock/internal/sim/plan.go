@@ -178,7 +178,7 @@ const notification = "notification"
 // stream is a hash of the key.
 func (f Fault) stream() uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s %s %d", f.Node, f.Op, f.About, f.Nth)
+	_, _ = h.Write(fmt.Appendf(make([]byte, 0, 64), "%d %s %s %d", f.Node, f.Op, f.About, f.Nth)) // never fails
 	return h.Sum64()
 }
 

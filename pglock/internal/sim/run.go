@@ -44,12 +44,12 @@ func run(t *testing.T, p plan, trace bool, body func(w *World)) (r Result) {
 func (w *World) live(body func(w *World)) Result {
 	body(w)
 	go w.disrupt()
-	time.Sleep(Length)
+	w.watch(Length)
 	w.mu.Lock()
 	w.judge.starved(Starved)
 	w.mu.Unlock()
 	w.stop()
-	w.slots.Wait()
+	w.await()
 	time.Sleep(LeastEnd)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,10 +58,36 @@ func (w *World) live(body func(w *World)) Result {
 	return Result{Seed: w.plan.seed, Failures: w.failures, Faults: w.happened, Trace: w.trace, Grants: granted}
 }
 
+// watch lets the judge look at what takes time, for d.
+func (w *World) watch(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(tick)
+		w.mu.Lock()
+		w.judge.tick()
+		w.mu.Unlock()
+	}
+}
+
+// await waits until all processes have left.
+func (w *World) await() {
+	left := make(chan struct{})
+	go func() { w.slots.Wait(); close(left) }()
+	select { // if both are ready, either is right
+	case <-left:
+	case <-time.After(LongestEnd):
+		w.Failf("I9: a process does not end")
+		panic(w.failures[len(w.failures)-1]) // the bubble can't end either
+	}
+}
+
 // Bounds of the last part of a run, which has no faults.
 const (
 	Starved  = 15 * time.Second // of a wait
 	LeastEnd = time.Second      // for messages that are on their way
+
+	LongestEnd = 3 * time.Minute // of a process
+
+	tick = 250 * time.Millisecond // between two looks at what takes time
 )
 
 // Test runs the worlds of some seeds, and fails with the first one that fails, by fewer faults.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,7 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/once"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -28,6 +31,16 @@ type stage struct {
 	mu     sync.Mutex
 	handed []fencing.Fence
 	terms  []fencing.Token
+	nests  map[*actor]*nest
+}
+
+// nest is a call that holds the first name and waits for the second one.
+type nest struct {
+	node          *Node
+	first, second string
+	since         time.Time
+	ended         time.Time
+	told          bool
 }
 
 // actor is a process of the workload.
@@ -35,20 +48,22 @@ type actor struct {
 	*Node
 	stage *stage
 	*rand.Rand
-	ctx context.Context
+	ctx  context.Context
+	hold time.Duration // the shortest one of the next lease
 }
 
 // everything starts six processes that do all that a client can do.
 func everything(w *World) {
-	s := &stage{w: w, balances: NewTable[int](w), effects: NewTable[int](w), ticks: NewTable[int](w)}
+	s := &stage{w: w, balances: NewTable[int](w), effects: NewTable[int](w), ticks: NewTable[int](w), nests: map[*actor]*nest{}}
+	w.judge.ticks = append(w.judge.ticks, s.findCycles)
 	w.Go("worker", 6, s.work)
 }
 
 func (s *stage) work(ctx context.Context, p *Node) {
 	r := rand.New(rand.NewPCG(s.w.plan.seed, uint64(p.id)+1000))
-	a := &actor{p, s, r, ctx}
+	a := &actor{p, s, r, ctx, 0}
 	var tasks sync.WaitGroup
-	for range 1 + r.IntN(2) {
+	for range pick(r, 1, 1, 1, 2, 4) {
 		seed := r.Uint64()
 		tasks.Go(func() {
 			b := *a
@@ -70,17 +85,23 @@ func (s *stage) work(ctx context.Context, p *Node) {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
+// ttl returns short times in most worlds, where few waits are long. In the others, a grant without
+// an owner lives long enough to be noticed.
 func (a *actor) ttl() pglock.LeaseOption {
+	if a.stage.w.plan.seed%3 == 0 {
+		return pglock.WithTTL(pick(a.Rand, time.Second, 20*time.Second))
+	}
 	return pglock.WithTTL(pick(a.Rand, 300*time.Millisecond, time.Second, 2*time.Second, 5*time.Second))
 }
 
 func (a *actor) options() (all []pglock.LeaseOption) {
-	all = append(all, a.ttl())
+	all, a.hold = append(all, a.ttl()), 0
 	switch a.IntN(12) {
 	case 0:
 		all = append(all, pglock.WithBarging())
 	case 1:
-		all = append(all, pglock.WithMinHold(between(a.Rand, time.Millisecond, time.Second)))
+		a.hold = between(a.Rand, time.Millisecond, time.Second)
+		all = append(all, pglock.WithMinHold(a.hold))
 	case 2:
 		all = append(all, pglock.WithMaxHold(between(a.Rand, 100*time.Millisecond, 2*time.Second)))
 	case 3, 4:
@@ -120,15 +141,36 @@ func (a *actor) step() {
 	case 4:
 		lease, err := l.TryAcquire(a.ctx, a.options()...)
 		a.use(lease, err)
+	case 5:
+		a.obey()
 	default:
-		ctx, cancel := a.ctx, context.CancelFunc(func() {})
+		ctx, cancel, d := a.ctx, context.CancelFunc(func() {}), time.Hour
 		if a.IntN(4) == 0 {
-			ctx, cancel = context.WithTimeout(ctx, between(a.Rand, 0, 4*time.Second))
+			d = between(a.Rand, 0, 4*time.Second)
+			ctx, cancel = context.WithTimeout(ctx, d)
 		}
+		began := time.Now()
 		lease, err := l.Acquire(ctx, a.options()...)
+		if took := time.Since(began); took > d+2*time.Second {
+			a.stage.w.Failf("I8: %s: an acquire of %v has taken %v, and its context %v", a.name, l, took, d)
+		}
 		cancel()
 		a.use(lease, err)
 	}
+}
+
+// obey holds a lock for long, without renewals, until it is asked to release it
+func (a *actor) obey() {
+	lease, err := a.TryAcquire(a.ctx, "obedient", pglock.WithTTL(20*time.Second), pglock.WithRenewEvery(0))
+	if err != nil {
+		return
+	}
+	select {
+	case <-lease.ReleaseRequested():
+	case <-lease.Done():
+	case <-a.ctx.Done():
+	}
+	_ = lease.Release(a.ctx)
 }
 
 // use does what one does under a lease, and then ends it in one of the ways.
@@ -161,6 +203,11 @@ func (a *actor) use(l *pglock.Lease, err error) {
 			return
 		}
 	}
+	if j := &a.stage.w.judge; a.hold > 0 && len(l.Names()) == 1 {
+		a.stage.w.mu.Lock()
+		j.holds[l.Token()] = a.hold
+		a.stage.w.mu.Unlock()
+	}
 	_ = l.Release(a.ctx)
 }
 
@@ -171,12 +218,16 @@ func (a *actor) write(l *pglock.Lease) {
 	}
 	seen := a.stage.balances.Get(l.Name())
 	sleep(a.ctx, between(a.Rand, 0, 500*time.Millisecond)) // it does not look at its lease
-	_ = pgx.BeginFunc(a.ctx, a.Node, func(tx pgx.Tx) error {
+	applied, refused := false, false                       // guarded by the world's mu
+	err := pgx.BeginFunc(a.ctx, a.Node, func(tx pgx.Tx) error {
 		if err := l.Guard(a.ctx, tx); err != nil {
 			return err
 		}
 		sleep(a.ctx, between(a.Rand, 0, 300*time.Millisecond))
 		a.stage.balances.Update(tx, l.Name(), func(balance int) int {
+			if applied = true; refused {
+				a.stage.w.failf("commit: %s, token %d, writes to %q after an error that says that it does not", a.name, l.Token(), l.Name())
+			}
 			if balance != seen {
 				a.stage.w.failf("I4: %s, token %d, writes to %q what it has computed of %d, and finds %d", a.name, l.Token(), l.Name(), seen, balance)
 			}
@@ -184,6 +235,12 @@ func (a *actor) write(l *pglock.Lease) {
 		})
 		return nil
 	})
+	a.stage.w.mu.Lock()
+	defer a.stage.w.mu.Unlock()
+	refused = err != nil && !link.MaybeApplied(err)
+	if err == nil && !applied || refused && applied {
+		a.stage.w.failf("commit: %s, token %d, has written to %q: %v, and its commit says: %v", a.name, l.Token(), l.Name(), applied, err)
+	}
 }
 
 func (a *actor) nested() error {
@@ -193,11 +250,58 @@ func (a *actor) nested() error {
 	}
 	return a.Do(a.ctx, first, func(ctx context.Context, _ *pglock.Lease) error {
 		sleep(ctx, between(a.Rand, 0, 100*time.Millisecond))
-		return a.Do(ctx, second, func(ctx context.Context, _ *pglock.Lease) error {
+		a.stage.wait(a, &nest{a.Node, first, second, time.Now(), time.Time{}, false})
+		err := a.Do(ctx, second, func(ctx context.Context, _ *pglock.Lease) error {
+			a.stage.wait(a, nil)
 			sleep(ctx, between(a.Rand, 0, 100*time.Millisecond))
 			return nil
 		}, a.ttl())
+		a.stage.deadlock(a, second, err)
+		a.stage.wait(a, nil)
+		return err
 	}, a.ttl())
+}
+
+// wait notes that a call waits, or does not any more.
+func (s *stage) wait(a *actor, n *nest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n != nil {
+		s.nests[a] = n
+	} else if n = s.nests[a]; n != nil && n.ended.IsZero() {
+		n.ended = time.Now()
+	}
+}
+
+// deadlock judges the error of a nested call: the other one of the cycle waits, or did lately.
+func (s *stage) deadlock(a *actor, second string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !errors.Is(err, pglock.ErrDeadlock) {
+		return
+	}
+	for _, n := range s.nests {
+		if n.first == second && (n.ended.IsZero() || time.Since(n.ended) < 5*time.Second) {
+			return
+		}
+	}
+	s.w.Failf("deadlock: %s waits for %q, whose holder waits for nothing: %v", a.name, second, err)
+}
+
+// findCycles judges cycles that nobody finds. The caller holds the world's mu.
+func (s *stage) findCycles() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const bound = 3 * time.Second
+	for _, m := range s.nests {
+		for _, n := range s.nests {
+			old := time.Since(m.since) > bound && time.Since(n.since) > bound && m.ended.IsZero() && n.ended.IsZero()
+			if old && m.first == n.second && n.first == m.second && !m.told && s.w.judge.healthy(m.node, Disturbed) && s.w.judge.healthy(n.node, Disturbed) {
+				m.told, n.told = true, true
+				s.w.failf("deadlock: %s and %s have waited for each other for %v", m.node.name, n.node.name, bound)
+			}
+		}
+	}
 }
 
 func (a *actor) adopt() {
@@ -207,29 +311,36 @@ func (a *actor) adopt() {
 		f, a.stage.handed = a.stage.handed[0], a.stage.handed[1:]
 	}
 	a.stage.mu.Unlock()
-	if f.Token != 0 {
+	if a.hold = 0; f.Token != 0 {
 		lease, err := a.Adopt(a.ctx, f, a.ttl())
 		a.use(lease, err)
 	}
 }
 
 func (a *actor) revokeSomebody() {
-	name := fmt.Sprint("lock ", a.IntN(3))
+	name := pick(a.Rand, "lock 0", "lock 1", "lock 2", "semaphore", "readers", "obedient", "obedient")
 	at, err := a.Get(a.ctx, name)
 	if err != nil || !at.Held() {
 		return
 	}
-	if a.IntN(2) == 0 {
-		_ = a.Revoke(a.ctx, name, at.Token, "a test")
-	} else {
-		_ = a.RequestRelease(a.ctx, name, at.Token, "a test")
+	token := at.Token
+	if len(at.Grants) > 0 {
+		token = at.Grants[a.IntN(len(at.Grants))].Token
+	}
+	for range 1 + a.IntN(2) { // a repetition changes nothing
+		if a.IntN(2) == 0 {
+			_ = a.Revoke(a.ctx, name, token, "a test")
+		} else {
+			_ = a.RequestRelease(a.ctx, name, token, "a test")
+		}
+		sleep(a.ctx, between(a.Rand, 0, time.Second))
 	}
 }
 
 // runOnce has an effect that must happen once, beside the record of its key.
 func (a *actor) runOnce() {
 	key := fmt.Sprint("key ", int(a.stage.w.Now().Seconds())/4)
-	_, _ = once.Do(a.ctx, a.Client, key, nil, func(ctx context.Context, l *pglock.Lease) (int, error) {
+	_, err := once.Do(a.ctx, a.Client, key, nil, func(ctx context.Context, l *pglock.Lease) (int, error) {
 		sleep(ctx, between(a.Rand, 0, 500*time.Millisecond))
 		err := pgx.BeginFunc(ctx, a.Node, func(tx pgx.Tx) error {
 			if err := l.Guard(ctx, tx); err != nil {
@@ -245,6 +356,9 @@ func (a *actor) runOnce() {
 		})
 		return 1, err
 	}, once.WithLease(a.ttl()))
+	if err == nil && a.stage.effects.Get(key) == 0 && !a.stage.w.lossy {
+		a.stage.w.Failf("once: %s is told that %q is done, and its effect did not happen", a.name, key)
+	}
 }
 
 // campaign leads an election now and then.
@@ -267,6 +381,9 @@ func (a *actor) campaign() {
 		a.stage.terms = append(a.stage.terms, term.Lease().Token())
 		a.stage.mu.Unlock()
 		sleep(term.Lease().Context(), between(a.Rand, 0, 3*time.Second))
+		if t, leads := e.Term(); leads && t.Lease().Err() != nil {
+			a.stage.w.Failf("leader: %s leads by a term that has ended: %v", a.name, t.Lease().Err())
+		}
 		_ = term.Resign(a.ctx)
 		sleep(a.ctx, between(a.Rand, 0, 3*time.Second))
 	}
@@ -285,7 +402,12 @@ func (a *actor) serve() {
 			if err := l.Guard(ctx, tx); err != nil {
 				return err
 			}
-			a.stage.ticks.Update(tx, tick.String(), func(n int) int { return n + 1 })
+			a.stage.ticks.Update(tx, tick.String(), func(n int) int {
+				if mark := a.stage.w.server.Mark(schema.LastTick + "job"); mark >= fencing.Token(tick.UnixMicro()) {
+					a.stage.w.failf("schedule: %s runs the tick %v again, which was recorded", a.name, tick)
+				}
+				return n + 1
+			})
 			return nil
 		})
 	})

@@ -43,6 +43,7 @@ type World struct {
 	tables    []interface{ copy() (restore func()) }
 	checks    []func() error
 	failures  []string
+	lossy     bool // a failover has lost what was committed
 
 	draws struct {
 		sync.Mutex
@@ -65,8 +66,10 @@ type Node struct {
 	connection context.Context //nolint:containedctx // ends when the connections are cut
 	end        context.CancelFunc
 	restUntil  time.Time
-	struck     time.Time // by the last fault
+	struck     time.Time // by the last fault that delays it
+	refused    time.Time // a statement, by the last such fault
 	dead       bool      // it has crashed or left
+	leaving    bool      // its client closes
 	left       bool      // its client is closed
 	crash      func()
 }
@@ -190,6 +193,9 @@ func (w *World) open(ctx context.Context, slot int, name string, opts []pglock.O
 func (n *Node) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	n.world.mu.Lock()
+	n.leaving = true
+	n.world.mu.Unlock()
 	err := n.Client.Close(ctx)
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
@@ -227,10 +233,22 @@ func (n *Node) message(op, about string) message {
 	m := w.plan.draw(f, w.Now())
 	if m.fault != "" {
 		f.Kind = m.fault
-		n.struck = time.Now()
+		n.suffers(op, m.fault)
 		w.struck(f)
 	}
 	return m
+}
+
+// suffers notes the fault of a message. One that comes twice, or a refusal alone, delays nothing.
+func (n *Node) suffers(op string, k kind) {
+	now := time.Now()
+	switch {
+	case k == twice:
+	case k == refused && op != "upgrade" && now.Sub(n.refused) > 5*time.Second: // an upgrade ends the reader then
+		n.refused = now
+	default:
+		n.struck = now
+	}
 }
 
 // blockedFor returns how long no message moves.
@@ -327,6 +345,7 @@ func (w *World) strike(i int, f Fault) {
 		time.AfterFunc(f.For, func() { w.server.SetDown(false) })
 	case steps:
 		w.judge.excuse(func(string, fencing.Token, time.Time) bool { return true })
+		w.judge.rewound = true
 		w.server.Advance(f.Step)
 		all(func(*Node) {})
 	}
@@ -337,9 +356,11 @@ func (w *World) strike(i int, f Fault) {
 func (w *World) failOver(i int) {
 	if promote := w.copies[i]; promote != nil {
 		promote()
+		w.lossy = true
 	} else {
 		w.server.Copy()()
 	}
+	w.judge.rewound = true
 	left := map[grantKey]time.Time{}
 	w.server.Grants(func(g memory.Grant) { left[grantKey{g.Name, g.Token}] = g.Expires })
 	w.judge.excuse(func(name string, token fencing.Token, until time.Time) bool {
