@@ -75,6 +75,9 @@ func (f Fault) String() string {
 	return text
 }
 
+// processes is among how many a fault chooses its process, modulo those that there are.
+const processes = 60
+
 // Times of a run.
 const (
 	Faulty = 40 * time.Second // the first part, which has faults
@@ -90,19 +93,19 @@ type plan struct {
 	only  map[Fault]Fault // by key; nil: as the rates say
 }
 
-// newPlan draws the plan of a seed, for that number of processes.
-func newPlan(seed uint64, processes int) plan {
+// newPlan draws the plan of a seed.
+func newPlan(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := plan{seed: seed, rate: []float64{0, 0.002, 0.01, 0.05}[r.IntN(4)], deaf: []float64{0, 0.02, 0.3, 1}[r.IntN(4)]}
 	every := []time.Duration{2 * time.Second, 6 * time.Second, 15 * time.Second, time.Hour}[r.IntN(4)]
 	steps := r.IntN(4) == 0 // few worlds have such clocks, because they excuse much
 	for at := between(r, 0, every); at < Faulty; at += between(r, every/4, 2*every) {
-		p.world = append(p.world, drawFault(r, at, processes, steps))
+		p.world = append(p.world, drawFault(r, at, steps))
 	}
 	return p
 }
 
-func drawFault(r *rand.Rand, at time.Duration, processes int, clocks bool) Fault {
+func drawFault(r *rand.Rand, at time.Duration, clocks bool) Fault {
 	f := Fault{At: at.Truncate(time.Microsecond), Node: -1}
 	switch n := r.IntN(20); {
 	case n < 5:

@@ -12,7 +12,7 @@ func TestRepeats(t *testing.T) {
 		t.Skip("needs PGLOCK_CHAOS")
 	}
 	for seed := range uint64(12) {
-		p := newPlan(seed, 6)
+		p := newPlan(seed)
 		a, b := run(t, p, true, everything), run(t, p, true, everything)
 		for i := range min(len(a.Trace), len(b.Trace)) {
 			if a.Trace[i] != b.Trace[i] {

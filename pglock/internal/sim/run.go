@@ -2,8 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"math"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -90,23 +93,48 @@ const (
 	tick = 250 * time.Millisecond // between two looks at what takes time
 )
 
-// Test runs the worlds of some seeds, and fails with the first one that fails, by fewer faults.
-func Test(t *testing.T, seeds []uint64, processes int, body func(w *World)) (grants int) {
+// Simulate runs worlds until one fails or their time is over: see pglocktest.Simulate.
+func Simulate(t *testing.T, body func(w *World)) {
 	t.Helper()
-	for _, seed := range seeds {
-		p := newPlan(seed, processes)
-		r := run(t, p, false, body)
-		grants += r.Grants
-		if len(r.Failures) > 0 {
-			t.Error(Explain(t, p, r, body))
-			return grants
+	seeds, limit := uint64(200), 2*time.Second
+	if text := os.Getenv("PGLOCK_SIM"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			t.Fatalf("PGLOCK_SIM=%q is no duration: write 30s or 10m", text)
+		}
+		seeds, limit = math.MaxUint64, d
+	}
+	first := uint64(1)
+	if text := os.Getenv("PGLOCK_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("PGLOCK_SEED=%q is no number", text)
+		}
+		first, seeds = seed, 1
+	}
+	began := time.Now()
+	for i := uint64(0); i < seeds && (i == 0 || time.Since(began) < limit); i++ {
+		if !Run(t, first+i, body) {
+			return
 		}
 	}
-	return grants
 }
 
-// Explain describes a run that has failed, by as few faults as are enough.
-func Explain(t *testing.T, p plan, r Result, body func(w *World)) string {
+// Run runs the world of a seed, and reports whether it is as promised. If not, t has failed with an
+// explanation.
+func Run(t *testing.T, seed uint64, body func(w *World)) (ok bool) {
+	t.Helper()
+	p := newPlan(seed)
+	r := run(t, p, false, body)
+	if len(r.Failures) == 0 {
+		return true
+	}
+	t.Errorf("%s\tPGLOCK_SEED=%d go test -run '^%s$' .", explain(t, p, r, body), seed, t.Name())
+	return false
+}
+
+// explain describes a run that has failed, by as few faults as are enough.
+func explain(t *testing.T, p plan, r Result, body func(w *World)) string {
 	again := func(faults []Fault, trace bool) (r2 Result, same bool) {
 		r2 = run(t, p.with(faults), trace, body)
 		return r2, len(r2.Failures) > 0 && rule(r2.Failures[0]) == rule(r.Failures[0])

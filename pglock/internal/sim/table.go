@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"maps"
 
@@ -21,6 +22,12 @@ func NewTable[V any](w *World) *Table[V] {
 	defer w.mu.Unlock()
 	w.tables = append(w.tables, t)
 	return t
+}
+
+// Read returns the committed row of a key, for a process that asks the server.
+func (t *Table[V]) Read(ctx context.Context, n *Node, key string) (row V, err error) {
+	row, _, err = send(ctx, n.store, "read", key, 1, func(context.Context) (V, error) { return t.rows[key], nil })
+	return row, err
 }
 
 // Get returns the committed row of a key. It needs no message, and does not block.

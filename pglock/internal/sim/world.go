@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
@@ -308,7 +308,7 @@ func (w *World) strike(i int, f Fault) {
 	until := now.Add(f.For)
 	all := func(act func(n *Node)) {
 		for _, n := range w.nodes {
-			if !n.dead && (f.Node < 0 || n.slot == f.Node) {
+			if !n.dead && (f.Node < 0 || n.slot == f.Node%w.slotCount) {
 				n.struck = until
 				act(n)
 			}
@@ -374,7 +374,11 @@ type grantKey struct {
 	token fencing.Token
 }
 
-var seeds = maphash.MakeSeed()
+// Random returns a number of at least 0 and less than n.
+func (w *World) Random(n int) int { return int(w.random(int64(n))) }
 
-// NewSeed returns a seed for a run that is not to be repeated.
-func NewSeed() uint64 { return maphash.Comparable(seeds, time.Now()) }
+// Name is the name of the process and of this life of it.
+func (n *Node) Name() string { return n.name }
+
+// Sleep waits for d, and at most until ctx is done.
+func Sleep(ctx context.Context, d time.Duration) { _ = backoff.Sleep(ctx, d) }
