@@ -97,7 +97,9 @@ func (j *judge) look(n *Node, op, about string) {
 	j.lookAtQueues()
 	j.rewound, j.twice = false, false
 	if j.world.tracing {
-		j.world.tracef("· %v", what)
+		if op == "commit" {
+			j.world.tracef("%v", what)
+		}
 		j.traceEnds(what)
 	}
 	j.trust(what)

@@ -38,7 +38,8 @@ const (
 // Fault is a fault of a run.
 type Fault struct {
 	Kind kind
-	Node int // of the process, in the order of their starts; -1: the server
+	Node int    // of the process: which life of all, or for a fault of the world which process; -1: the server
+	Who  string // the process, for people
 
 	// Of a message: the statement, what it is about, and how many such messages of the process came
 	// before. Numbers of all messages together would depend on the order of what happens at once.
@@ -59,11 +60,11 @@ func (f Fault) key() Fault { return Fault{Node: f.Node, Op: f.Op, About: f.About
 
 func (f Fault) String() string {
 	if !f.world() {
-		return fmt.Sprintf("%s %q (%d) of process %d %s", f.Op, f.About, f.Nth, f.Node, f.Kind)
+		return fmt.Sprintf("%s %q (%d) of %s %s", f.Op, f.About, f.Nth, f.Who, f.Kind)
 	}
 	who := "the server"
 	if f.Node >= 0 {
-		who = fmt.Sprintf("process %d", f.Node)
+		who = f.Who
 	}
 	text := fmt.Sprintf("at %v %s %s", f.At, who, f.Kind)
 	if f.For > 0 {

@@ -93,10 +93,10 @@ const (
 	tick = 250 * time.Millisecond // between two looks at what takes time
 )
 
-// Simulate runs worlds until one fails or their time is over: see pglocktest.Simulate.
+// Simulate runs worlds as pglocktest.Simulate says, and fails t with the first one that fails.
 func Simulate(t *testing.T, body func(w *World)) {
 	t.Helper()
-	seeds, limit := uint64(200), 2*time.Second
+	first, seeds, limit := uint64(1), uint64(200), 2*time.Second
 	if text := os.Getenv("PGLOCK_SIM"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
@@ -104,7 +104,6 @@ func Simulate(t *testing.T, body func(w *World)) {
 		}
 		seeds, limit = math.MaxUint64, d
 	}
-	first := uint64(1)
 	if text := os.Getenv("PGLOCK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
@@ -112,25 +111,22 @@ func Simulate(t *testing.T, body func(w *World)) {
 		}
 		first, seeds = seed, 1
 	}
-	began := time.Now()
-	for i := uint64(0); i < seeds && (i == 0 || time.Since(began) < limit); i++ {
-		if !Run(t, first+i, body) {
-			return
-		}
+	if failure, _ := Search(t, first, seeds, limit, body); failure != "" {
+		t.Error(failure)
 	}
 }
 
-// Run runs the world of a seed, and reports whether it is as promised. If not, t has failed with an
-// explanation.
-func Run(t *testing.T, seed uint64, body func(w *World)) (ok bool) {
-	t.Helper()
-	p := newPlan(seed)
-	r := run(t, p, false, body)
-	if len(r.Failures) == 0 {
-		return true
+// Search runs the worlds of seeds from first on, as many as that or as fit into the time limit, and
+// describes the first one that fails; an empty failure: none did.
+func Search(t *testing.T, first, seeds uint64, limit time.Duration, body func(w *World)) (failure string, runs uint64) {
+	began := time.Now()
+	for ; runs < seeds && (runs == 0 || time.Since(began) < limit); runs++ {
+		p := newPlan(first + runs)
+		if r := run(t, p, false, body); len(r.Failures) > 0 {
+			return fmt.Sprintf("%s\tPGLOCK_SEED=%d go test -run '^%s$' .", explain(t, p, r, body), first+runs, t.Name()), runs + 1
+		}
 	}
-	t.Errorf("%s\tPGLOCK_SEED=%d go test -run '^%s$' .", explain(t, p, r, body), seed, t.Name())
-	return false
+	return "", runs
 }
 
 // explain describes a run that has failed, by as few faults as are enough.
@@ -169,7 +165,7 @@ func rule(failure string) string {
 // one.
 func about(trace []string) []string {
 	if len(trace) > 0 {
-		if parts := strings.SplitN(trace[len(trace)-1], `"`, 3); len(parts) == 3 {
+		if parts := strings.SplitN(trace[len(trace)-1], `"`, 3); len(parts) == 3 && parts[1] != "" {
 			name := `"` + parts[1] + `"`
 			trace = slices.DeleteFunc(trace, func(line string) bool { return strings.Contains(line, `"`) && !strings.Contains(line, name) })
 		}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -15,19 +16,15 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// TestWorlds runs the worlds of some seeds.
 func TestWorlds(t *testing.T) {
-	n, _ := strconv.Atoi(os.Getenv("SEEDS"))
-	first, _ := strconv.Atoi(os.Getenv("FIRST"))
-	var seeds []uint64
-	for i := range max(n, 20) {
-		seeds = append(seeds, uint64(first+i))
-	}
+	seeds, _ := strconv.ParseUint(cmp.Or(os.Getenv("SEEDS"), "20"), 10, 64)
+	first, _ := strconv.ParseUint(os.Getenv("FIRST"), 10, 64)
 	began := time.Now()
-	for _, seed := range seeds {
-		if !Run(t, seed, everything) {
-			break
-		}
-	}
+	failure, runs := Search(t, first, seeds, time.Hour, everything)
 	took := time.Since(began)
-	t.Logf("%d worlds in %v, %.0f simulated seconds a second", len(seeds), took, float64(len(seeds))*Length.Seconds()/took.Seconds())
+	t.Logf("%d worlds in %v, %.0f simulated seconds a second", runs, took, float64(runs)*Length.Seconds()/took.Seconds())
+	if failure != "" {
+		t.Error(failure)
+	}
 }

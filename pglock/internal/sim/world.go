@@ -168,7 +168,15 @@ func (w *World) open(ctx context.Context, slot int, name string, opts []pglock.O
 	w.mu.Lock()
 	n.id = len(w.nodes)
 	w.nodes = append(w.nodes, n)
-	n.name = fmt.Sprintf("%s (process %d)", name, n.id)
+	lives := 1
+	for _, other := range w.nodes {
+		if other.slot == slot {
+			lives++
+		}
+	}
+	if lives > 2 {
+		n.name = fmt.Sprintf("%s (life %d)", name, lives-1)
+	}
 	w.mu.Unlock()
 	opts = append([]pglock.Option{pglock.WithLogger(nil), pglock.WithHolder(n.name), pglock.WithSchema(schema.Default), pglock.WithObserver(w.judge.hooks(n))}, opts...)
 	for {
@@ -232,7 +240,7 @@ func (n *Node) message(op, about string) message {
 	f.Nth = n.counts[f]
 	m := w.plan.draw(f, w.Now())
 	if m.fault != "" {
-		f.Kind = m.fault
+		f.Kind, f.Who = m.fault, n.name
 		n.suffers(op, m.fault)
 		w.struck(f)
 	}
@@ -280,10 +288,24 @@ func (w *World) disrupt() {
 			return
 		}
 		w.mu.Lock()
+		if f.Node >= 0 && w.slotCount > 0 {
+			f.Node %= w.slotCount
+			f.Who = w.nameOf(f.Node)
+		}
 		w.struck(f)
 		w.strike(i, f)
 		w.mu.Unlock()
 	}
+}
+
+// nameOf returns the name of a process in its present life.
+func (w *World) nameOf(slot int) (name string) {
+	for _, n := range w.nodes {
+		if n.slot == slot {
+			name = n.name
+		}
+	}
+	return name
 }
 
 func (w *World) copyState(i int) {
@@ -308,7 +330,7 @@ func (w *World) strike(i int, f Fault) {
 	until := now.Add(f.For)
 	all := func(act func(n *Node)) {
 		for _, n := range w.nodes {
-			if !n.dead && (f.Node < 0 || n.slot == f.Node%w.slotCount) {
+			if !n.dead && (f.Node < 0 || n.slot == f.Node) {
 				n.struck = until
 				act(n)
 			}
