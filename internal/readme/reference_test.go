@@ -194,7 +194,7 @@ func TestNamesOfTheAPIExist(t *testing.T) {
 			if owner, method, isMethod := strings.Cut(n, "."); isMethod {
 				names[n] = true
 				for variable, kind := range map[string]string{
-					"client": "Client", "l": "Lease", "lease": "Lease", "e": "Election", "t": "Term", "job": "Job", "k": "Locks", "other": "Lease",
+					"client": "Client", "l": "Lease", "lease": "Lease", "e": "Election", "t": "Term", "job": "Job", "k": "Locks", "other": "Lease", "w": "World", "p": "Process",
 				} {
 					if owner == kind {
 						names[variable+"."+method] = true
