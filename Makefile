@@ -29,7 +29,7 @@ test: setup ## Run all tests, with the race detector, on a PostgreSQL that they 
 go-test:
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
 	go test $(RACE) -timeout 60m $(PACKAGES)
-	go test ./internal/bench/...
+	go test ./internal/bench/... ./pglock/internal/sim
 
 .PHONY: matrix
 matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17, 18 and 19; VERSIONS=18 for one of them
@@ -65,7 +65,13 @@ nightly: setup ## Run what takes too long for each change: builds for every syst
 	$(MAKE) --no-print-directory release-check
 	$(MAKE) --no-print-directory clock
 	$(MAKE) --no-print-directory matrix VERSIONS="13 19"
+	$(MAKE) --no-print-directory simulation
 	$(MAKE) --no-print-directory chaos
+
+.PHONY: simulation
+simulation: ## Run simulated worlds on each processor for an hour, or for TIME=10m, and look for the bugs that are seeded in the client
+	PGLOCK_SIM=$(or $(TIME),1h) go test -count=1 -timeout 3h -run Worlds -v ./pglock/internal/sim
+	PGLOCK_CHAOS=1 go test -count=1 -timeout 3h -run Bugs -v ./pglock/internal/sim
 
 .PHONY: demo
 demo: ## Show what the lock and the guard are worth: processes compete, one is killed, one is paused; KEEP=1 for the README
