@@ -141,7 +141,7 @@ func TestHunt(t *testing.T) {
 			if cpuTime() > budget {
 				return
 			}
-			p := newPlan(hunt*10000+n, 6)
+			p := newPlan(hunt*10000 + n)
 			r := run(t, p, false, everything)
 			if len(r.Failures) == 0 {
 				continue

@@ -102,7 +102,7 @@ func Simulate(t *testing.T, body func(w *World)) {
 		if err != nil || d <= 0 {
 			t.Fatalf("PGLOCK_SIM=%q is no duration: write 30s or 10m", text)
 		}
-		seeds, limit = math.MaxUint64, d
+		first, seeds, limit = uint64(time.Now().UnixNano()), math.MaxUint64, d // other worlds each time
 	}
 	if text := os.Getenv("PGLOCK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -111,9 +111,11 @@ func Simulate(t *testing.T, body func(w *World)) {
 		}
 		first, seeds = seed, 1
 	}
-	if failure, _ := Search(t, first, seeds, limit, body); failure != "" {
+	failure, runs := Search(t, first, seeds, limit, body)
+	if failure != "" {
 		t.Error(failure)
 	}
+	t.Logf("%d worlds", runs)
 }
 
 // Search runs the worlds of seeds from first on, as many as that or as fit into the time limit, and
@@ -142,11 +144,11 @@ func explain(t *testing.T, p plan, r Result, body func(w *World)) string {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "seed %d fails: %s\n", r.Seed, r.Failures[0])
-	fmt.Fprintf(&text, "with %d of %d faults:\n", len(faults), len(r.Faults))
+	fmt.Fprintf(&text, "%d of its %d faults are enough:\n", len(faults), len(r.Faults))
 	for _, f := range faults {
 		fmt.Fprintf(&text, "\t%v\n", f)
 	}
-	text.WriteString("what happened:\n")
+	text.WriteString("what happens with these:\n")
 	at := slices.IndexFunc(traced.Trace, func(s string) bool { return strings.Contains(s, "VIOLATION") })
 	for _, line := range about(traced.Trace[:max(at+1, 0)]) {
 		fmt.Fprintf(&text, "\t%s\n", line)
@@ -167,7 +169,9 @@ func about(trace []string) []string {
 	if len(trace) > 0 {
 		if parts := strings.SplitN(trace[len(trace)-1], `"`, 3); len(parts) == 3 && parts[1] != "" {
 			name := `"` + parts[1] + `"`
-			trace = slices.DeleteFunc(trace, func(line string) bool { return strings.Contains(line, `"`) && !strings.Contains(line, name) })
+			trace = slices.DeleteFunc(trace, func(line string) bool {
+				return strings.Contains(line, `"`) && !strings.Contains(line, name) && !strings.Contains(line, faultLine)
+			})
 		}
 	}
 	return trace[max(0, len(trace)-60):]

@@ -2,29 +2,32 @@ package sim
 
 import (
 	"cmp"
-	"context"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 )
 
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
+// worlds is the number of worlds in the short form.
+var worlds uint64 = 500
 
-// TestWorlds runs the worlds of some seeds.
+// TestWorlds runs the worlds of everything that a client can do.
 func TestWorlds(t *testing.T) {
-	seeds, _ := strconv.ParseUint(cmp.Or(os.Getenv("SEEDS"), "20"), 10, 64)
-	first, _ := strconv.ParseUint(os.Getenv("FIRST"), 10, 64)
+	if cmp.Or(os.Getenv("PGLOCK_SIM"), os.Getenv("PGLOCK_SEED")) != "" {
+		Simulate(t, everything)
+		return
+	}
 	began := time.Now()
-	failure, runs := Search(t, first, seeds, time.Hour, everything)
-	took := time.Since(began)
-	t.Logf("%d worlds in %v, %.0f simulated seconds a second", runs, took, float64(runs)*Length.Seconds()/took.Seconds())
+	failure, runs := Search(t, 1, worlds, time.Hour, everything)
 	if failure != "" {
 		t.Error(failure)
+	}
+	t.Logf("%d worlds, %.0f simulated seconds a second", runs, float64(runs)*Length.Seconds()/time.Since(began).Seconds())
+}
+
+// TestControl: processes with a mistake are found.
+func TestControl(t *testing.T) {
+	failure, runs := Search(t, 1, 100, time.Hour, careless)
+	if failure == "" {
+		t.Errorf("%d worlds, and no write was late", runs)
 	}
 }

@@ -412,3 +412,27 @@ func (a *actor) serve() {
 		})
 	})
 }
+
+// careless starts processes that write without a guard, whatever has become of their leases: the
+// control of everything.
+func careless(w *World) {
+	balances := NewTable[int](w)
+	w.Go("worker", 3, func(ctx context.Context, p *Node) {
+		for ctx.Err() == nil {
+			_ = p.Do(ctx, "lock", func(ctx context.Context, _ *pglock.Lease) error {
+				seen := balances.Get("lock")
+				ctx = context.WithoutCancel(ctx)
+				Sleep(ctx, time.Duration(w.Random(int(time.Second))))
+				return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
+					balances.Update(tx, "lock", func(balance int) int {
+						if balance != seen {
+							w.failf("I4: %s writes what it has computed of %d, and finds %d", p.name, seen, balance)
+						}
+						return seen + 1
+					})
+					return nil
+				})
+			}, pglock.WithTTL(time.Second))
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -111,6 +112,22 @@ func (w *World) failf(format string, args ...any) {
 	w.tracef("VIOLATION %s", text)
 }
 
+// Logf adds a line to the trace.
+func (w *World) Logf(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tracef(format, args...)
+}
+
+// Synchronous makes the standby of each failover have all that was committed.
+func (w *World) Synchronous() {
+	for i := range w.plan.world {
+		if f := &w.plan.world[i]; f.Kind == fails {
+			f.Step = 0
+		}
+	}
+}
+
 // Check calls check after each statement, and reports its error.
 func (w *World) Check(check func() error) {
 	w.mu.Lock()
@@ -124,10 +141,13 @@ func (w *World) tracef(format string, args ...any) {
 	}
 }
 
+// faultLine begins a line of the trace about a fault.
+const faultLine = "fault: "
+
 // struck notes a fault.
 func (w *World) struck(f Fault) {
 	w.happened = append(w.happened, f)
-	w.tracef("%v", f)
+	w.tracef(faultLine+"%v", f)
 }
 
 // Go starts processes, which do the work each with a client of its own. One that crashes begins
@@ -142,10 +162,9 @@ func (w *World) Go(name string, processes int, work func(ctx context.Context, p 
 		w.slots.Go(func() {
 			for w.work.Err() == nil {
 				ctx, crash := context.WithCancelCause(w.work)
-				p := w.open(ctx, slot, fmt.Sprintf("%s %d", name, i+1), opts)
+				p := w.open(ctx, crash, slot, fmt.Sprintf("%s %d", name, i+1), opts)
 				if p != nil {
-					p.crash = func() { crash(errCrash) }
-					work(ctx, p)
+					p.run(ctx, work)
 					p.leave()
 				}
 				crashed := errors.Is(context.Cause(ctx), errCrash)
@@ -153,7 +172,9 @@ func (w *World) Go(name string, processes int, work func(ctx context.Context, p 
 				if !crashed {
 					return
 				}
-				time.Sleep(time.Until(p.restUntil))
+				if p != nil {
+					time.Sleep(p.restsFor())
+				}
 			}
 		})
 	}
@@ -161,9 +182,24 @@ func (w *World) Go(name string, processes int, work func(ctx context.Context, p 
 
 var errCrash = errors.New("the process has crashed")
 
+// run does the work of a process.
+func (n *Node) run(ctx context.Context, work func(ctx context.Context, p *Node)) {
+	defer func() {
+		if r := recover(); r != nil {
+			n.world.Failf("panic: %s: %v\n%s", n.name, r, debug.Stack())
+		}
+	}()
+	work(ctx, n)
+	for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
+		if ctx.Err() == nil && l.Err() == nil {
+			n.world.Failf("release: %s ends with its lease of %q, token %d", n.name, l.Name(), l.Token())
+		}
+	}
+}
+
 // open starts a process, and returns nil if the run ends before it has a client.
-func (w *World) open(ctx context.Context, slot int, name string, opts []pglock.Option) *Node {
-	n := &Node{world: w, slot: slot, name: name, counts: map[Fault]int{}}
+func (w *World) open(ctx context.Context, crash context.CancelCauseFunc, slot int, name string, opts []pglock.Option) *Node {
+	n := &Node{world: w, slot: slot, name: name, counts: map[Fault]int{}, crash: func() { crash(errCrash) }}
 	n.connection, n.end = context.WithCancel(context.Background())
 	w.mu.Lock()
 	n.id = len(w.nodes)
@@ -185,9 +221,9 @@ func (w *World) open(ctx context.Context, slot int, name string, opts []pglock.O
 			return n.store
 		}, opts)
 		if err == nil {
-			n.mu.Lock()
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			n.Client = client.(*pglock.Client)
-			n.mu.Unlock()
 			return n
 		}
 		if ctx.Err() != nil {
@@ -271,12 +307,15 @@ func (n *Node) blockedFor() time.Duration {
 	return time.Until(until)
 }
 
+// restsFor returns how long the process rests.
+func (n *Node) restsFor() time.Duration {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	return time.Until(n.restUntil)
+}
+
 // disrupt carries out the plan's faults of the world.
 func (w *World) disrupt() {
-	type moment struct {
-		at  time.Duration
-		act func()
-	}
 	for i, f := range w.plan.world {
 		if f.Kind == fails && f.Step > 0 {
 			time.AfterFunc(f.At-f.Step-w.Now(), func() { w.copyState(i) })
@@ -343,9 +382,6 @@ func (w *World) strike(i int, f Fault) {
 		all(func(n *Node) { n.cut(false) })
 	case crashes:
 		all(func(n *Node) {
-			if n.crash == nil {
-				return
-			}
 			n.restUntil, n.dead = until, true
 			n.cut(true)
 			n.crash()

@@ -1,0 +1,5 @@
+//go:build race
+
+package sim
+
+func init() { worlds = 10 } //nolint:gochecknoinits // the race detector takes twenty times as long
