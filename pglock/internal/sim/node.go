@@ -314,12 +314,16 @@ func (s *store) Check(ctx context.Context) error {
 	return s.do(ctx, "check", "", 1, s.Store.Check)
 }
 
-func (s *store) Get(ctx context.Context, name string) (row backend.Row, found bool, err error) {
-	row, _, err = send(ctx, s, "get", name, repeated, func(ctx context.Context) (row backend.Row, err error) {
-		row, found, err = s.Store.Get(ctx, name)
-		return row, err
+func (s *store) Get(ctx context.Context, name string) (backend.Row, bool, error) {
+	type answer struct {
+		row   backend.Row
+		found bool
+	}
+	a, _, err := send(ctx, s, "get", name, repeated, func(ctx context.Context) (a answer, err error) {
+		a.row, a.found, err = s.Store.Get(ctx, name)
+		return a, err
 	})
-	return row, found, err
+	return a.row, a.found, err
 }
 
 // InTx, and Begin: each statement of a transaction is a message, and so is its commit.
@@ -343,39 +347,47 @@ type tx struct {
 	effects []func() // of its commit
 }
 
-func (t *tx) carry(ctx context.Context, op string, apply func(ctx context.Context) error) error {
+func carryIn[T any](ctx context.Context, t *tx, op string, apply func(ctx context.Context) (T, error)) (answer T, err error) {
 	if t.broken != nil {
-		return fmt.Errorf("sim: the connection of the transaction is gone: %w", t.broken)
+		return answer, fmt.Errorf("sim: the connection of the transaction is gone: %w", t.broken)
 	}
-	err := t.store.do(ctx, op, "", 1, apply)
+	answer, _, err = send(ctx, t.store, op, "", 1, apply)
 	if link.ConnectionFailed(err) || ctx.Err() != nil {
 		t.broken = err
 	}
-	return err
+	return answer, err
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	var row pgx.Row
-	if err := t.carry(ctx, "query", func(ctx context.Context) error { row = t.Tx.QueryRow(ctx, sql, args...); return nil }); err != nil {
+	row, err := carryIn(ctx, t, "query", func(ctx context.Context) (pgx.Row, error) { return t.Tx.QueryRow(ctx, sql, args...), nil })
+	if err != nil {
 		return failed{err}
 	}
 	return row
 }
 
-func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	return tag, t.carry(ctx, "exec", func(ctx context.Context) error { _, err := t.Tx.Exec(ctx, sql, args...); return err })
+func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return carryIn(ctx, t, "exec", func(ctx context.Context) (pgconn.CommandTag, error) { return t.Tx.Exec(ctx, sql, args...) })
 }
 
 func (t *tx) Commit(ctx context.Context) error {
-	return t.carry(ctx, "commit", func(ctx context.Context) error {
+	_, err := carryIn(ctx, t, "commit", func(ctx context.Context) (struct{}, error) {
 		err := t.Tx.Commit(ctx)
 		if err == nil {
 			for _, effect := range t.effects {
 				effect()
 			}
 		}
-		return err
+		return struct{}{}, err
 	})
+	return err
+}
+
+// Rollback needs no message: the server ends a transaction whose connection is gone.
+func (t *tx) Rollback(ctx context.Context) error {
+	t.store.node.world.mu.Lock()
+	defer t.store.node.world.mu.Unlock()
+	return t.Tx.Rollback(ctx)
 }
 
 // failed is a row that did not come.

@@ -70,15 +70,16 @@ func (s *stage) work(ctx context.Context, p *Node) {
 			b.Rand = rand.New(rand.NewPCG(seed, 1))
 			for ctx.Err() == nil {
 				b.step()
-				sleep(ctx, between(b.Rand, 0, 2*time.Second))
+				Sleep(ctx, between(b.Rand, 0, 2*time.Second))
 			}
 		})
 	}
-	if r.IntN(3) == 0 {
-		tasks.Go(a.campaign)
-	}
-	if r.IntN(3) == 0 {
-		tasks.Go(a.serve)
+	for _, task := range []func(*actor){(*actor).campaign, (*actor).serve} {
+		if r.IntN(3) == 0 {
+			b := *a
+			b.Rand = rand.New(rand.NewPCG(r.Uint64(), 1))
+			tasks.Go(func() { task(&b) })
+		}
 	}
 	tasks.Wait()
 }
@@ -179,7 +180,7 @@ func (a *actor) use(l *pglock.Lease, err error) {
 		return
 	}
 	for range a.IntN(3) {
-		sleep(l.Context(), between(a.Rand, 0, time.Second))
+		Sleep(l.Context(), between(a.Rand, 0, time.Second))
 		switch a.IntN(6) {
 		case 0:
 			_ = l.Extend(a.ctx, between(a.Rand, time.Second, 5*time.Second))
@@ -217,13 +218,13 @@ func (a *actor) write(l *pglock.Lease) {
 		return
 	}
 	seen := a.stage.balances.Get(l.Name())
-	sleep(a.ctx, between(a.Rand, 0, 500*time.Millisecond)) // it does not look at its lease
+	Sleep(a.ctx, between(a.Rand, 0, 500*time.Millisecond)) // it does not look at its lease
 	applied, refused := false, false                       // guarded by the world's mu
 	err := pgx.BeginFunc(a.ctx, a.Node, func(tx pgx.Tx) error {
 		if err := l.Guard(a.ctx, tx); err != nil {
 			return err
 		}
-		sleep(a.ctx, between(a.Rand, 0, 300*time.Millisecond))
+		Sleep(a.ctx, between(a.Rand, 0, 300*time.Millisecond))
 		a.stage.balances.Update(tx, l.Name(), func(balance int) int {
 			if applied = true; refused {
 				a.stage.w.failf("commit: %s, token %d, writes to %q after an error that says that it does not", a.name, l.Token(), l.Name())
@@ -249,11 +250,11 @@ func (a *actor) nested() error {
 		first, second = second, first
 	}
 	return a.Do(a.ctx, first, func(ctx context.Context, _ *pglock.Lease) error {
-		sleep(ctx, between(a.Rand, 0, 100*time.Millisecond))
+		Sleep(ctx, between(a.Rand, 0, 100*time.Millisecond))
 		a.stage.wait(a, &nest{a.Node, first, second, time.Now(), time.Time{}, false})
 		err := a.Do(ctx, second, func(ctx context.Context, _ *pglock.Lease) error {
 			a.stage.wait(a, nil)
-			sleep(ctx, between(a.Rand, 0, 100*time.Millisecond))
+			Sleep(ctx, between(a.Rand, 0, 100*time.Millisecond))
 			return nil
 		}, a.ttl())
 		a.stage.deadlock(a, second, err)
@@ -333,7 +334,7 @@ func (a *actor) revokeSomebody() {
 		} else {
 			_ = a.RequestRelease(a.ctx, name, token, "a test")
 		}
-		sleep(a.ctx, between(a.Rand, 0, time.Second))
+		Sleep(a.ctx, between(a.Rand, 0, time.Second))
 	}
 }
 
@@ -341,7 +342,7 @@ func (a *actor) revokeSomebody() {
 func (a *actor) runOnce() {
 	key := fmt.Sprint("key ", int(a.stage.w.Now().Seconds())/4)
 	_, err := once.Do(a.ctx, a.Client, key, nil, func(ctx context.Context, l *pglock.Lease) (int, error) {
-		sleep(ctx, between(a.Rand, 0, 500*time.Millisecond))
+		Sleep(ctx, between(a.Rand, 0, 500*time.Millisecond))
 		err := pgx.BeginFunc(ctx, a.Node, func(tx pgx.Tx) error {
 			if err := l.Guard(ctx, tx); err != nil {
 				return err
@@ -371,7 +372,7 @@ func (a *actor) campaign() {
 	for a.ctx.Err() == nil {
 		term, err := e.Campaign(a.ctx, a.name)
 		if err != nil {
-			sleep(a.ctx, 100*time.Millisecond)
+			Sleep(a.ctx, 100*time.Millisecond)
 			continue
 		}
 		a.stage.mu.Lock()
@@ -380,12 +381,12 @@ func (a *actor) campaign() {
 		}
 		a.stage.terms = append(a.stage.terms, term.Lease().Token())
 		a.stage.mu.Unlock()
-		sleep(term.Lease().Context(), between(a.Rand, 0, 3*time.Second))
+		Sleep(term.Lease().Context(), between(a.Rand, 0, 3*time.Second))
 		if t, leads := e.Term(); leads && t.Lease().Err() != nil {
 			a.stage.w.Failf("leader: %s leads by a term that has ended: %v", a.name, t.Lease().Err())
 		}
 		_ = term.Resign(a.ctx)
-		sleep(a.ctx, between(a.Rand, 0, 3*time.Second))
+		Sleep(a.ctx, between(a.Rand, 0, 3*time.Second))
 	}
 }
 
