@@ -34,7 +34,11 @@ func carry[T any](ctx context.Context, n *Node, op, about string, apply func(ctx
 		later(m.there + m.extra)
 		return answer, n.silence(ctx, m.patience)
 	case slow:
-		m.there += m.extra
+		if m.arrives {
+			m.back += m.extra // the answer is slow
+		} else {
+			m.there += m.extra
+		}
 	}
 	if err = n.travel(ctx, m.there); err != nil {
 		if m.arrives { // it was on its way

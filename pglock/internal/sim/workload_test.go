@@ -168,6 +168,7 @@ func (a *actor) obey() {
 	}
 	select {
 	case <-lease.ReleaseRequested():
+	case <-time.After(15 * time.Second): // before its end
 	case <-lease.Done():
 	case <-a.ctx.Done():
 	}
