@@ -164,7 +164,7 @@ func (f fake) ghost(name string) (rise func()) {
 		cancel()
 		n.Heal()
 		n.Sever()
-		<-left
+		f.t.Log("given up:", <-left)
 	})
 	f.t.Cleanup(rise)
 	return rise

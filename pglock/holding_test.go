@@ -13,11 +13,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-func (f fixture) version(name string) int64 {
-	f.t.Helper()
-	return value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = $1", name)
-}
-
 // TestLockDelayAfterALateRenewal: a renewal that is answered after the loss is not undone, because
 // others would get the lock without the delay. The control is.
 func TestLockDelayAfterALateRenewal(t *testing.T) {

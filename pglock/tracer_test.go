@@ -35,12 +35,6 @@ type spy struct {
 
 type ofACall struct{}
 
-func (s *spy) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.statements)
-}
-
 func (s *spy) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()

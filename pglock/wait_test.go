@@ -309,7 +309,7 @@ func TestP67_ADeadWriterDoesNotBlockReaders(t *testing.T) {
 		release(t, held(t, newcomer))
 		atMost(t, timing.KeepTicket+timing.HeadGrace, "a dead writer kept a reader out", died) // a ticket for one permit lives for longer
 		cancel()
-		<-gone
+		t.Log("given up:", <-gone)
 		proxy.Heal()
 		release(t, reader)
 	})
@@ -383,7 +383,7 @@ func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request)
 	grants, err := s.Store.AcquireFast(ctx, batch)
 	if !s.lost {
 		s.lost = true
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		return make([]leasetable.Grant, len(batch)), io.ErrUnexpectedEOF
 	}
 	return grants, err
@@ -396,7 +396,7 @@ func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
 		c := f.through(func(s backend.Store) backend.Store { return &slowLoss{Store: s} }).open()
 		began := time.Now()
 		first := async(t, c.Lock("n"))
-		time.Sleep(time.Millisecond)
+		rest(t, time.Millisecond)
 		second := async(t, c.Lock("n"))
 		for range 2 {
 			select {

@@ -26,11 +26,12 @@ const (
 	// LastTick and the name of a job are the resource, and the lock, of the job's last tick.
 	LastTick = "last tick: "
 
-	// NextSuffix ends the channel that tells a client of a release to waiters before it, and
-	// AllSuffix that of its callers that wait for several names. In lock_waiters, a slash and the
-	// number of such a caller follow.
+	// NextSuffix ends the channel that tells a client of a release to waiters before it.
 	NextSuffix = "_next"
-	AllSuffix  = "_all"
+
+	// AllSuffix ends the channel of a client's callers that wait for several names. In
+	// lock_waiters, a slash and the number of such a caller follow.
+	AllSuffix = "_all"
 )
 
 // HolderChannel returns the channel of the named schema for requests to its holders.

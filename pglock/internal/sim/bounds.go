@@ -70,7 +70,7 @@ func (j *judge) orphans() {
 		for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
 			have[l.Token()] = true
 			at, revoked := j.revokedAt[l.Token()]
-			if revoked && now.Sub(at) > Noticed && now.Before(l.Deadline()) && l.Err() == nil && j.healthy(n, Disturbed) {
+			if revoked && now.Sub(at) > Noticed && now.Before(l.Deadline()) && l.Err() == nil && j.healthy(n) {
 				j.world.failf("revoke: %s does not know that its grant of %q, token %d, was revoked %v ago", n.name, l.Name(), l.Token(), now.Sub(at))
 				delete(j.revokedAt, l.Token())
 			}
@@ -86,7 +86,7 @@ func (j *judge) orphans() {
 			return
 		}
 		bound := Orphaned
-		if j.healthy(n, Disturbed) {
+		if j.healthy(n) {
 			bound = Settled
 		}
 		if d := now.Sub(seen.held); d > bound {

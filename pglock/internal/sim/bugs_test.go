@@ -124,7 +124,7 @@ func TestBugsAreFound(t *testing.T) {
 	}
 }
 
-// TestHunt runs worlds until one fails, again and again from another seed, for a minute of CPU.
+// TestHunt runs worlds until one fails, again and again from another seed, for a minute.
 func TestHunt(t *testing.T) {
 	if os.Getenv("PGLOCK_HUNT") == "" {
 		t.Skip("TestBugsAreFound calls it")
@@ -136,9 +136,10 @@ func TestHunt(t *testing.T) {
 	if d, err := time.ParseDuration(os.Getenv("PGLOCK_BUDGET")); err == nil {
 		budget = d
 	}
+	began := time.Now()
 	for hunt := range uint64(hunts) {
 		for n := uint64(1); ; n++ {
-			if cpuTime() > budget {
+			if time.Since(began) > budget {
 				return
 			}
 			p := newPlan(hunt*10000 + n)

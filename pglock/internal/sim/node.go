@@ -1,4 +1,3 @@
-//nolint:revive // leasetable.Table, link.Link and backend.Store document the methods
 package sim
 
 import (

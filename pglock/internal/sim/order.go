@@ -59,7 +59,7 @@ func (j *judge) leaves(n *Node, t leasetable.Ticket, sent time.Time) {
 	for _, name := range t.Names {
 		for _, w := range j.world.server.Tickets(name) {
 			gone := w.Client == t.Client && (t.Number == leasetable.AnyTicket || t.Number == w.Number)
-			if drawn, ok := j.drawn[w.Number]; gone && ok && drawn.After(sent) && j.healthy(n, Disturbed) {
+			if drawn, ok := j.drawn[w.Number]; gone && ok && drawn.After(sent) && j.healthy(n) {
 				j.world.failf("order: %s deletes the ticket %d for %q, which it has drawn since the deletion began", n.name, w.Number, name)
 			}
 		}
@@ -145,7 +145,7 @@ func (j *judge) inOrder(g memory.Grant, what event) {
 	}
 	if now.Sub(l.full) < timing.HeadGrace {
 		j.world.failf("order: %q is granted to %s, token %d, before %d others, the first of which has the ticket %d (%v)", g.Name, g.Holder, g.Token, before, head.Number, what)
-	} else if n := j.clients[head.Client]; n != nil && j.healthy(n, Disturbed) && now.Sub(l.since) > timing.HeadGrace && j.quiet() {
+	} else if n := j.clients[head.Client]; n != nil && j.healthy(n) && now.Sub(l.since) > timing.HeadGrace && j.quiet() {
 		j.world.failf("order: %q is granted to %s, token %d, and the head of the queue, %s with the ticket %d, is skipped without a reason (%v)", g.Name, g.Holder, g.Token, n.name, head.Number, what)
 	}
 }
@@ -166,16 +166,16 @@ func (j *judge) idle() {
 		if j.quiet() {
 			bound = Prompt
 		}
-		if n := j.clients[l.queue[0].Client]; n != nil && j.healthy(n, Disturbed) && now.Sub(free) > bound {
+		if n := j.clients[l.queue[0].Client]; n != nil && j.healthy(n) && now.Sub(free) > bound {
 			j.world.failf("I6: %q is free for %v, and the head of its queue, %s, is not granted it", name, now.Sub(free), n.name)
 			l.since = now
 		}
 	}
 }
 
-// healthy reports whether a process lives, and no fault has delayed it for d.
-func (j *judge) healthy(n *Node, d time.Duration) bool {
-	return !n.dead && !n.leaving && time.Since(n.struck) > d && time.Since(n.restUntil) > d && time.Since(j.world.busyUntil) > d
+// healthy reports whether a process lives, and no fault has delayed it lately.
+func (j *judge) healthy(n *Node) bool {
+	return !n.dead && !n.leaving && time.Since(n.struck) > Disturbed && time.Since(n.restUntil) > Disturbed && time.Since(j.world.busyUntil) > Disturbed
 }
 
 // quiet reports whether notifications arrive.

@@ -8,7 +8,7 @@ import (
 )
 
 // worlds is the number of worlds in the short form.
-var worlds uint64 = 500
+var worlds uint64 = 200
 
 // TestWorlds runs the worlds of everything that a client can do.
 func TestWorlds(t *testing.T) {

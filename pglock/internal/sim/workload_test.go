@@ -298,7 +298,7 @@ func (s *stage) findCycles() {
 	for _, m := range s.nests {
 		for _, n := range s.nests {
 			old := time.Since(m.since) > bound && time.Since(n.since) > bound && m.ended.IsZero() && n.ended.IsZero()
-			if old && m.first == n.second && n.first == m.second && !m.told && s.w.judge.healthy(m.node, Disturbed) && s.w.judge.healthy(n.node, Disturbed) {
+			if old && m.first == n.second && n.first == m.second && !m.told && s.w.judge.healthy(m.node) && s.w.judge.healthy(n.node) {
 				m.told, n.told = true, true
 				s.w.failf("deadlock: %s and %s have waited for each other for %v", m.node.name, n.node.name, bound)
 			}

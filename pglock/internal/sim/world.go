@@ -240,7 +240,7 @@ func (n *Node) leave() {
 	n.world.mu.Lock()
 	n.leaving = true
 	n.world.mu.Unlock()
-	err := n.Client.Close(ctx)
+	err := n.Close(ctx)
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
 	n.dead, n.left = true, true
@@ -390,9 +390,10 @@ func (w *World) strike(i int, f Fault) {
 		w.busyUntil = until
 		all(func(*Node) {})
 	case full, restarts, fails:
-		if f.Kind == restarts {
+		switch f.Kind {
+		case restarts:
 			w.server.Crash()
-		} else if f.Kind == fails {
+		case fails:
 			w.failOver(i)
 		}
 		w.server.SetDown(true)
