@@ -373,16 +373,16 @@ func TestAGuardsEndIsFoundSoon(t *testing.T) {
 	}
 }
 
-// slowLoss is a store that loses the answer to its first acquire, after a while.
+// slowLoss is a store that loses the answer to its next fast acquire, after a while, if it is armed.
 type slowLoss struct {
 	backend.Store
-	lost bool
+	armed bool
 }
 
 func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
 	grants, err := s.Store.AcquireFast(ctx, batch)
-	if !s.lost {
-		s.lost = true
+	if s.armed {
+		s.armed = false
 		<-time.After(100 * time.Millisecond)
 		return make([]leasetable.Grant, len(batch)), io.ErrUnexpectedEOF
 	}
@@ -393,7 +393,10 @@ func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request)
 // behind for which that one would wait.
 func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
-		c := f.through(func(s backend.Store) backend.Store { return &slowLoss{Store: s} }).open()
+		loss := &slowLoss{}
+		c := f.through(func(s backend.Store) backend.Store { loss.Store = s; return loss }).open()
+		release(t, try(t, c, "n")) // now the name is one for the fast acquire
+		loss.armed = true
 		began := time.Now()
 		first := async(t, c.Lock("n"))
 		rest(t, time.Millisecond)
@@ -401,9 +404,9 @@ func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
 		for range 2 {
 			select {
 			case l := <-first:
-				must(t, l.Release(t.Context()))
+				release(t, l)
 			case l := <-second:
-				must(t, l.Release(t.Context()))
+				release(t, l)
 			}
 		}
 		if took := time.Since(began); took > 2*time.Second {
