@@ -87,6 +87,12 @@ func (w *world) functions(name string) []string {
 	if err := errors.Join(err, err2); err != nil || len(all) == 0 {
 		w.t.Fatalf("functions %q: %d, %v", name, len(all), err)
 	}
+	for i, definition := range all {
+		// The schema's name, which a change may bring into the body, may contain the server's quotes.
+		if head, body, ok := strings.Cut(definition, "\nAS $function$"); ok {
+			all[i] = head + "\nAS $definition$" + strings.TrimSuffix(strings.TrimSpace(body), "$function$") + "$definition$"
+		}
+	}
 	return all
 }
 
