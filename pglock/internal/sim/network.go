@@ -2,12 +2,12 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/link"
@@ -88,14 +88,14 @@ func (n *Node) travel(ctx context.Context, d time.Duration) error {
 			return gaveUp(ctx)
 		case <-wire.Done():
 			timer.Stop()
-			return fmt.Errorf("sim: the connection has ended: %w", io.ErrUnexpectedEOF)
+			return errs.Errorf("pglocktest: the connection has ended: %w", io.ErrUnexpectedEOF)
 		}
 		if d = n.blockedFor(); d > 0 {
 			d += own // all that has waited does not arrive at once
 		}
 	}
 	if wire.Err() != nil {
-		return fmt.Errorf("sim: the connection has ended: %w", io.ErrUnexpectedEOF)
+		return errs.Errorf("pglocktest: the connection has ended: %w", io.ErrUnexpectedEOF)
 	}
 	return nil
 }
@@ -105,10 +105,12 @@ func (n *Node) silence(ctx context.Context, patience time.Duration) error {
 	if err := n.travel(ctx, patience); err != nil {
 		return err
 	}
-	return fmt.Errorf("sim: no answer: %w", io.ErrUnexpectedEOF)
+	return errs.Errorf("pglocktest: no answer: %w", io.ErrUnexpectedEOF)
 }
 
-func gaveUp(ctx context.Context) error { return fmt.Errorf("sim: no answer yet: %w", ctx.Err()) }
+func gaveUp(ctx context.Context) error {
+	return errs.Errorf("pglocktest: no answer yet: %w", ctx.Err())
+}
 
 // listener is a listening connection.
 type listener struct {
@@ -164,14 +166,14 @@ func (l *listener) receive(ctx context.Context) error {
 	case err == nil:
 		l.pending = append(l.pending, got)
 	case ctx.Err() == nil && l.wire.Err() != nil:
-		return fmt.Errorf("sim: the listening connection has ended: %w", io.ErrUnexpectedEOF)
+		return errs.Errorf("pglocktest: the listening connection has ended: %w", io.ErrUnexpectedEOF)
 	}
 	return err
 }
 
 func (l *listener) Ping(ctx context.Context) error {
 	if l.wire.Err() != nil {
-		return fmt.Errorf("sim: the listening connection has ended: %w", io.ErrUnexpectedEOF)
+		return errs.Errorf("pglocktest: the listening connection has ended: %w", io.ErrUnexpectedEOF)
 	}
 	_, err := carry(ctx, l.node, "ping", "", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Listener.Ping(ctx) })
 	return err

@@ -348,7 +348,7 @@ type tx struct {
 
 func carryIn[T any](ctx context.Context, t *tx, op string, apply func(ctx context.Context) (T, error)) (answer T, err error) {
 	if t.broken != nil {
-		return answer, fmt.Errorf("sim: the connection of the transaction is gone: %w", t.broken)
+		return answer, errs.Errorf("pglocktest: the connection of the transaction is gone: %w", t.broken)
 	}
 	answer, _, err = send(ctx, t.store, op, "", 1, apply)
 	if link.ConnectionFailed(err) || ctx.Err() != nil {

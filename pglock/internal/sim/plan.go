@@ -198,7 +198,7 @@ func latency(r *rand.Rand) time.Duration {
 var refusals = []string{"40001", "57P01", "55P03", "53300"}
 
 func (m message) refusal() error {
-	return &pgconn.PgError{Severity: "ERROR", Code: refusals[m.code], Message: "sim: refused"}
+	return &pgconn.PgError{Severity: "ERROR", Code: refusals[m.code], Message: "refused by the plan of the world"}
 }
 
 // without returns a plan with these faults only.
