@@ -373,16 +373,16 @@ func TestAGuardsEndIsFoundSoon(t *testing.T) {
 	}
 }
 
-// slowLoss is a store that loses the answer to its next fast acquire, after a while, if it is armed.
+// slowLoss is a store that loses the answer to its first acquire, after a while.
 type slowLoss struct {
 	backend.Store
-	armed bool
+	lost bool
 }
 
 func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
 	grants, err := s.Store.AcquireFast(ctx, batch)
-	if s.armed {
-		s.armed = false
+	if !s.lost {
+		s.lost = true
 		<-time.After(100 * time.Millisecond)
 		return make([]leasetable.Grant, len(batch)), io.ErrUnexpectedEOF
 	}
@@ -393,10 +393,7 @@ func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request)
 // behind for which that one would wait.
 func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
-		loss := &slowLoss{}
-		c := f.through(func(s backend.Store) backend.Store { loss.Store = s; return loss }).open()
-		release(t, try(t, c, "n")) // now the name is one for the fast acquire
-		loss.armed = true
+		c := f.through(func(s backend.Store) backend.Store { return &slowLoss{Store: s} }).open()
 		began := time.Now()
 		first := async(t, c.Lock("n"))
 		rest(t, time.Millisecond)
@@ -404,9 +401,9 @@ func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
 		for range 2 {
 			select {
 			case l := <-first:
-				release(t, l)
+				must(t, l.Release(t.Context()))
 			case l := <-second:
-				release(t, l)
+				must(t, l.Release(t.Context()))
 			}
 		}
 		if took := time.Since(began); took > 2*time.Second {
