@@ -2,4 +2,4 @@
 
 package sim
 
-func init() { worlds = 10 } //nolint:gochecknoinits // the race detector takes twenty times as long
+func init() { worlds = 3 } //nolint:gochecknoinits // the race detector takes twenty times as long
