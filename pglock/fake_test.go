@@ -179,10 +179,11 @@ func (f fake) proxied() (*network, fake) {
 
 // network makes the faults of a faultproxy.Proxy. It counts the statements that reach the server.
 type network struct {
-	mu              sync.Mutex // guards the fields below
-	refuses         bool       // no statement is sent
-	cuts            bool       // statements don't arrive
-	holds, drops    bool       // answers wait for Heal; or for Sever, which loses them
+	mu              sync.Mutex  // guards the fields below
+	refuses         bool        // no statement is sent
+	cuts            bool        // statements don't arrive
+	holds           bool        // answers wait for Heal
+	drops           func() bool // answers wait for Sever, which loses them
 	delay           time.Duration
 	statements      int
 	healed, severed chan struct{} // closed by the next Heal and Sever
@@ -197,13 +198,16 @@ func (n *network) set(change func()) {
 func (n *network) Refuse(on bool)        { n.set(func() { n.refuses = on }) }
 func (n *network) Cut()                  { n.set(func() { n.cuts = true }) }
 func (n *network) HoldReplies()          { n.set(func() { n.holds = true }) }
-func (n *network) DropReplies()          { n.set(func() { n.drops = true }) }
+func (n *network) DropReplies()          { n.DropRepliesIf(func() bool { return true }) }
 func (n *network) Delay(d time.Duration) { n.set(func() { n.delay = d }) } // of an answer
+
+// DropRepliesIf loses the answers that arrive while a condition holds.
+func (n *network) DropRepliesIf(condition func() bool) { n.set(func() { n.drops = condition }) }
 
 // Heal ends the faults, except Refuse.
 func (n *network) Heal() {
 	n.set(func() {
-		n.cuts, n.holds, n.drops = false, false, false
+		n.cuts, n.holds, n.drops = false, false, nil
 		close(n.healed)
 		n.healed = make(chan struct{})
 	})
@@ -252,7 +256,7 @@ func (n *network) Receive(ctx context.Context) error {
 	var lost, healed <-chan struct{}
 	var delay time.Duration
 	n.set(func() {
-		if delay = n.delay; n.holds || n.drops || n.cuts {
+		if delay = n.delay; n.holds || n.cuts || n.drops != nil && n.drops() {
 			lost = n.severed
 		}
 		if n.holds {
