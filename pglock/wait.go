@@ -89,6 +89,9 @@ func (a *acquisition) waitQueued(ctx, caller context.Context, first *leasetable.
 		w.last = a.busyError(*first)
 		e.NoteBusy(*first)
 	}
+	if err == nil && a.uncertain && !e.IsHead() {
+		w.startOver()
+	}
 	if tokens, _ := a.client.heldUnder(ctx); tokens != nil {
 		var end func()
 		ctx, end = a.endAtDeadlock(ctx, e)
@@ -104,6 +107,18 @@ func (a *acquisition) waitQueued(ctx, caller context.Context, first *leasetable.
 		return w.lastAttempt(ctx, caller)
 	}
 	return g, err
+}
+
+// startOver revokes the grant of an attempt whose answer was lost, if the server has made one, and
+// replaces the request. A call behind the head makes no attempt that would find the grant, for
+// which the head would wait until it expires.
+func (w *waiter) startOver() {
+	if _, ok := w.entry.BeginAttempt(); !ok {
+		return // it is the head by now, and a hand-off has replaced the grant
+	}
+	w.client.revoke(w.request(w.id))
+	w.id, w.uncertain = newRequestID(), false
+	w.entry.EndAttempt(w.id, leasetable.NoTicket, false, false)
 }
 
 // awaitHead waits until the call is the head of the local queue. That is where a thousand callers

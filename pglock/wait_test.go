@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -370,4 +371,43 @@ func TestAGuardsEndIsFoundSoon(t *testing.T) {
 			t.Fatal("granted late after the end of a guarded transaction")
 		}
 	}
+}
+
+// slowLoss is a store that loses the answer to its first acquire, after a while.
+type slowLoss struct {
+	backend.Store
+	lost bool
+}
+
+func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
+	grants, err := s.Store.AcquireFast(ctx, batch)
+	if !s.lost {
+		s.lost = true
+		time.Sleep(100 * time.Millisecond)
+		return make([]leasetable.Grant, len(batch)), io.ErrUnexpectedEOF
+	}
+	return grants, err
+}
+
+// A call whose answer was lost, and which waits behind another one of its process, leaves no grant
+// behind for which that one would wait.
+func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		c := f.through(func(s backend.Store) backend.Store { return &slowLoss{Store: s} }).open()
+		began := time.Now()
+		first := async(t, c.Lock("n"))
+		time.Sleep(time.Millisecond)
+		second := async(t, c.Lock("n"))
+		for range 2 {
+			select {
+			case l := <-first:
+				must(t, l.Release(t.Context()))
+			case l := <-second:
+				must(t, l.Release(t.Context()))
+			}
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("granted after %v", took)
+		}
+	})
 }
