@@ -149,10 +149,13 @@ func (s *signals) tellHolders(leases []*Lease) {
 	ctx, cancel := context.WithTimeout(c.life, timing.OutagePatience)
 	defer cancel()
 	var answers map[fencing.Fence]leasetable.Renewal
-	_ = retry(ctx, c.closing, func(ctx context.Context) (err error) { // see check
+	err := retry(ctx, c.closing, func(ctx context.Context) (err error) { // see check
 		answers, err = c.store.CheckGrants(ctx, fences)
 		return err
 	})
+	if err != nil {
+		return
+	}
 	for _, l := range leases {
 		for i := range l.count() {
 			switch status := answers[l.fenceAt(i)]; {
@@ -160,6 +163,9 @@ func (s *signals) tellHolders(leases []*Lease) {
 				_ = l.loseRevoked(l.nameAt(i), *status.Revoked) // the error is the lease's
 			case status.Request != nil:
 				l.requestRelease(*status.Request)
+			case status.Outcome == "" && !l.isUpgrading():
+				// A name of one holder knows of its last revocation only.
+				_ = l.lose(l.nameAt(i), "its grant ended on the server, or another holder has the lock")
 			}
 		}
 	}

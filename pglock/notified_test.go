@@ -119,3 +119,25 @@ func TestI10_P65_RequestsWhileListenersOpen(t *testing.T) {
 		must(t, c.Close(t.Context()))
 	}
 }
+
+// TestARevocationBeforeTheLastOne: a holder that missed its notification learns that its grant is
+// gone, although the row knows of the revocation of a later grant only.
+func TestARevocationBeforeTheLastOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		var refuses atomic.Bool
+		c := f.through(func(s backend.Store) backend.Store { return deaf{s, &refuses} }).open(pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+		first, other := try(t, c, "n"), try(t, c, "other")
+		refuses.Store(true)
+		other.ReleaseRequested()
+		operator := f.open()
+		must(t, operator.Revoke(t.Context(), "n", first.Token(), "maintenance"))
+		second := try(t, operator, "n")
+		must(t, operator.Revoke(t.Context(), "n", second.Token(), "maintenance"))
+		refuses.Store(false)
+		rest(t, time.Minute)
+		if err := first.Err(); !errors.Is(err, pglock.ErrLost) || other.Err() != nil {
+			t.Errorf("revoked: %v; other: %v", err, other.Err())
+		}
+		release(t, other)
+	})
+}
