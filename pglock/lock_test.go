@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -14,8 +15,10 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 func TestSemaphoreBadInput(t *testing.T) {
@@ -638,4 +641,34 @@ func TestSharedLockCases(t *testing.T) {
 	for _, c := range sharedCases {
 		bubbles(t, c.name, func(_ *testing.T, f fake) { c.test(f, f.open()) })
 	}
+}
+
+// lostUpgrades is a store whose first upgrade is lost on its way.
+type lostUpgrades struct {
+	backend.Store
+	lost bool
+}
+
+func (s *lostUpgrades) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable.Request) (leasetable.Grant, error) {
+	if !s.lost {
+		s.lost = true
+		return leasetable.Grant{}, io.ErrUnexpectedEOF
+	}
+	return s.Store.Upgrade(ctx, reader, r)
+}
+
+// A reader whose lease ends with the lost answer to its upgrade leaves no grant, for which writers
+// would wait.
+func TestALostUpgradeLeavesNoReader(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		c := f.through(func(s backend.Store) backend.Store { return &lostUpgrades{Store: s} }).open()
+		mine, other := <-async(t, c.Reader("rw")), <-async(t, c.Reader("rw"))
+		fails(t, "an upgrade", second(mine.TryUpgrade(t.Context())), pglock.ErrLost)
+		release(t, other)
+		began := time.Now()
+		release(t, <-async(t, c.Writer("rw")))
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the writer has waited for %v", took)
+		}
+	})
 }

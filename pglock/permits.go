@@ -147,6 +147,7 @@ func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g lease
 		// The reader's grant may have ended already. Its lease must end here before the writer's
 		// grant is revoked, which lets others in.
 		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost")
+		l.releaseLost() // the reader's grant would block writers until it expires
 		c.revoke(r)
 		if err == nil {
 			return g, lost
