@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -373,17 +374,16 @@ func TestAGuardsEndIsFoundSoon(t *testing.T) {
 	}
 }
 
-// slowLoss is a store that loses the answer to its first acquire, after a while.
+// slowLoss is a store that loses the answer to its next fast acquire, after a while, if it is armed.
 type slowLoss struct {
 	backend.Store
-	lost bool
+	armed atomic.Bool
 }
 
 func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
 	grants, err := s.Store.AcquireFast(ctx, batch)
-	if !s.lost {
-		s.lost = true
-		time.Sleep(100 * time.Millisecond)
+	if s.armed.CompareAndSwap(true, false) {
+		<-time.After(100 * time.Millisecond)
 		return make([]leasetable.Grant, len(batch)), io.ErrUnexpectedEOF
 	}
 	return grants, err
@@ -393,17 +393,20 @@ func (s *slowLoss) AcquireFast(ctx context.Context, batch []*leasetable.Request)
 // behind for which that one would wait.
 func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
-		c := f.through(func(s backend.Store) backend.Store { return &slowLoss{Store: s} }).open()
+		loss := &slowLoss{}
+		c := f.through(func(s backend.Store) backend.Store { loss.Store = s; return loss }).open()
+		release(t, try(t, c, "n")) // now the name is one for the fast acquire
+		loss.armed.Store(true)
 		began := time.Now()
 		first := async(t, c.Lock("n"))
-		time.Sleep(time.Millisecond)
+		rest(t, time.Millisecond)
 		second := async(t, c.Lock("n"))
 		for range 2 {
 			select {
 			case l := <-first:
-				must(t, l.Release(t.Context()))
+				release(t, l)
 			case l := <-second:
-				must(t, l.Release(t.Context()))
+				release(t, l)
 			}
 		}
 		if took := time.Since(began); took > 2*time.Second {
