@@ -27,6 +27,12 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 	t.Parallel()
 	f, events := newFixture(t), &recorder{}
 	c, theirs := f.open(pglock.WithObserver(events.hooks())), f.open()
+	// It listens already, because a client that begins to listen would find out that the rounds end its grant for a while.
+	other := try(t, theirs, "other")
+	waits := f.waits(c, "other")
+	pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
+	release(t, other)
+	release(t, next(t, waits))
 	for round := range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
 		name := fmt.Sprint("n", round) // the queue keeps the row of the last waiter for a name
 		held := try(t, c, name)
@@ -52,7 +58,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 			t.Errorf("another client does not recognize the lease: %v", err)
 		}
 		release(t, l)
-		if acquired := await[observe.AcquireEvent](t, events, 2*(round+1)); acquired[len(acquired)-1].HandedOff {
+		if acquired := await[observe.AcquireEvent](t, events, 1+2*(round+1)); acquired[len(acquired)-1].HandedOff {
 			return
 		}
 	}
