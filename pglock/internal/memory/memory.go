@@ -360,7 +360,8 @@ func (v *verdict) judge(l *lock, r *leasetable.Request, now time.Time, create bo
 func (s *Server) grantSlots(r *leasetable.Request, v *verdict, now time.Time) leasetable.Grant {
 	token := s.draw(v.newest)
 	for _, l := range v.locks {
-		if early := l.useUp(r.Ticket, slices.Contains(v.skipped, l), now); l.capacity > 0 && !early {
+		early := l.useUp(r.Ticket, slices.Contains(v.skipped, l), now)
+		if l.roomSince = l.freeSince(); l.capacity > 0 && !early {
 			l.roomSince = now
 		}
 		s.grant(l, r, max(r.PermitsOf(l.name).Weight, 1), token, now)

@@ -69,11 +69,7 @@ func (j *judge) leaves(n *Node, t leasetable.Ticket, sent time.Time) {
 // lookAtQueues notes the queues and grants.
 func (j *judge) lookAtQueues() {
 	now := time.Now()
-	expired := map[*line]bool{}
 	for _, l := range j.lines {
-		for _, g := range l.grants {
-			expired[l] = expired[l] || g.Size > 1 && g.Weight == g.Size && !g.Expires.After(now)
-		}
 		l.grants = l.grants[:0]
 	}
 	j.world.server.Grants(func(g memory.Grant) {
@@ -92,9 +88,7 @@ func (j *judge) lookAtQueues() {
 		switch {
 		case room < 1:
 			l.full = now
-		case j.rewound, expired[l]:
-			// By the server's clock it may have been free for long. Of several permits, the server
-			// forgets when a grant of all has expired as soon as it grants one behind the head.
+		case j.rewound: // by the server's clock it may have been free for long
 			l.full = time.Time{}
 		}
 		if room < l.wanted() {
