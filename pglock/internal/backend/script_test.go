@@ -54,7 +54,7 @@ func parseStep(line string) (*step, error) {
 		return nil, fmt.Errorf("no call: %q", line)
 	}
 	s.actor, s.verb, words = words[0], words[1], words[2:]
-	isNumber := func(text string) bool { return text[0] >= '0' && text[0] <= '9' }
+	isNumber := func(text string) bool { return text[0] >= '0' && text[0] <= '9' || text[0] == '-' }
 	if len(words) > 0 && !isNumber(words[0]) {
 		for request := range strings.SplitSeq(words[0], ",") {
 			var slots []slot

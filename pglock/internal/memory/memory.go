@@ -471,7 +471,7 @@ func (l *lock) finish(g *grant, now time.Time, minHold time.Duration) {
 	if l.addRoom(now, before); l.capacity == 0 {
 		l.roomSince = now
 	}
-	if until := g.acquired.Add(minHold); until.After(now) {
+	if until := now.Add(minHold - max(now.Sub(g.acquired), 0)); until.After(now) { // its clock may have been set back
 		l.busyUntil = until
 	}
 }
