@@ -6,6 +6,7 @@ package memory
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -468,7 +469,7 @@ func (l *lock) finish(g *grant, now time.Time, minHold time.Duration) {
 	}
 	l.grants = slices.DeleteFunc(l.grants, func(other *grant) bool { return other == g || other.dead(now) })
 	l.ended = g.request
-	if l.addRoom(now, before); l.capacity == 0 {
+	if l.addRoom(now, before); l.capacity == 0 || before < 1 {
 		l.roomSince = now
 	}
 	if until := now.Add(minHold - max(now.Sub(g.acquired), 0)); until.After(now) { // its clock may have been set back
@@ -485,7 +486,7 @@ func (s *Server) tellWatchers(l *lock, now time.Time) {
 }
 
 // headOnly is the room that notifies the head of a queue, whatever it wants.
-const headOnly = -1
+const headOnly = math.MinInt
 
 // roomToTell is the room that those who wait are notified of: with one holder, the head learns of any
 // change.
