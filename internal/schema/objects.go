@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -89,8 +88,6 @@ func Differs(name string, objects []string) (what, remedy string) {
 			"(see Backup and restore in the guide to operating)", Quote(name))
 }
 
-var function = regexp.MustCompile(`(?ms)^CREATE (?:OR REPLACE )?FUNCTION (\w+)\(.*?\bAS (?:\$\$(.*?)\$\$|'([^']*)')`)
-
 // bodies returns the bodies of functions by their names, except those that depend on the server.
 // The last definition of a name counts.
 func bodies(files fs.FS) map[string]string {
@@ -101,8 +98,18 @@ func bodies(files fs.FS) map[string]string {
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
-			all[m[1]] = m[2] + m[3]
+		for _, statement := range strings.Split("\n"+string(text), "\nCREATE ")[1:] { // bodies are indented
+			function, ok := strings.CutPrefix(strings.TrimPrefix(statement, "OR REPLACE "), "FUNCTION ")
+			if !ok {
+				continue
+			}
+			name, rest, _ := strings.Cut(function, "(")
+			_, body, _ := strings.Cut(rest, " AS ")
+			for _, quote := range []string{"$$", "'"} {
+				if quoted, ok := strings.CutPrefix(body, quote); ok {
+					all[name], _, _ = strings.Cut(quoted, quote)
+				}
+			}
 		}
 	}
 	return all
