@@ -292,7 +292,7 @@ BEGIN
         SET token = newest, version = "<here>".next_version(d.version),
             ticket = coalesce(used, d.ticket),
             in_use = CASE WHEN shared THEN d.in_use + weights[i] ELSE d.in_use END,
-            room_since = CASE WHEN s.capacity > 0 AND NOT early THEN clock_timestamp() ELSE greatest(d.room_since, nullif(d.expires_at, '-infinity')) END,
+            room_since = CASE WHEN s.capacity = 0 THEN d.room_since WHEN early THEN greatest(d.room_since, nullif(d.expires_at, '-infinity')) ELSE clock_timestamp() END,
             acquired_at = began, expires_at = CASE WHEN shared THEN '-infinity' ELSE grant_slots.until END, release_request = NULL,
             last_holder = coalesce(d.holder, d.last_holder), last_end = CASE WHEN d.holder IS NULL THEN d.last_end ELSE 'expired' END,
             ended_at = CASE WHEN d.holder IS NULL THEN d.ended_at ELSE nullif(d.expires_at, '-infinity') END,

@@ -362,7 +362,9 @@ func (s *Server) grantSlots(r *leasetable.Request, v *verdict, now time.Time) le
 	token := s.draw(v.newest)
 	for _, l := range v.locks {
 		early := l.useUp(r.Ticket, slices.Contains(v.skipped, l), now)
-		if l.roomSince = l.freeSince(); l.capacity > 0 && !early {
+		if l.capacity > 0 && early {
+			l.roomSince = l.freeSince()
+		} else if l.capacity > 0 {
 			l.roomSince = now
 		}
 		s.grant(l, r, max(r.PermitsOf(l.name).Weight, 1), token, now)
