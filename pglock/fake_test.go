@@ -234,7 +234,22 @@ func (refusedError) Error() string     { return "connection refused" }
 func (refusedError) Unwrap() error     { return pglock.ErrUnavailable }
 func (refusedError) SafeToRetry() bool { return true } // what pgconn.SafeToRetry asks for
 
-func (n *network) Send(ctx context.Context) (err error) {
+// Carry carries a statement, unless a fault keeps it or its answer back.
+func (n *network) Carry(ctx, life context.Context, _ memory.Message, apply func(time.Time) (any, error)) (any, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	if err := n.send(ctx); err != nil {
+		return nil, err
+	}
+	answer, err := apply(time.Now())
+	if err != nil {
+		return answer, err
+	}
+	return answer, n.receive(ctx)
+}
+
+func (n *network) send(ctx context.Context) (err error) {
 	var lost <-chan struct{}
 	n.set(func() {
 		switch {
@@ -252,7 +267,7 @@ func (n *network) Send(ctx context.Context) (err error) {
 	return err
 }
 
-func (n *network) Receive(ctx context.Context) error {
+func (n *network) receive(ctx context.Context) error {
 	var lost, healed <-chan struct{}
 	var delay time.Duration
 	n.set(func() {

@@ -35,7 +35,8 @@ type needs struct {
 
 // NestedWait is leasetable.Table.NestedWait.
 func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle string, err error) {
-	err = c.run(ctx, func() {
+	n = &leasetable.NestedWait{Request: own(n.Request), Holds: n.Holds, Holders: n.Holders}
+	return ask(ctx, c, Message{Op: "nested_wait", About: n.Request, Repeatable: true}, func() (cycle string) {
 		s, now := c.server, time.Now()
 		w := &wait{0, n.ID, n.Holder, n.Ticket, map[string]int{}, n.Holds, n.Holders, now.Add(timing.NestedWaitTTL)}
 		s.nested = slices.DeleteFunc(s.nested, func(v *wait) bool {
@@ -54,13 +55,13 @@ func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle
 		if cycle = s.findDeadlock(w, now); cycle == "" {
 			s.nested = append(s.nested, w)
 		}
+		return cycle
 	})
-	return cycle, err
 }
 
 // EndNestedWait is leasetable.Table.EndNestedWait.
 func (c *Store) EndNestedWait(ctx context.Context, id string) error {
-	return c.run(ctx, func() {
+	return c.do(ctx, Message{Op: "end_nested_wait", Repeatable: true}, func() {
 		c.server.nested = slices.DeleteFunc(c.server.nested, func(w *wait) bool { return w.id == id })
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 // listener is a session that listens. Its server's mu guards it.
 type listener struct {
+	store    *Store
 	server   *Server
 	channels []string
 	pending  []*pgconn.Notification
@@ -21,8 +22,12 @@ type listener struct {
 
 // Listen is link.Link.Listen.
 func (c *Store) Listen(ctx context.Context, shared string, channels ...string) (backend.Listener, error) {
-	l := &listener{server: c.server, channels: append(channels, shared), arrived: make(chan struct{}, 1)}
-	return l, c.run(ctx, func() { c.server.sessions = append(c.server.sessions, l) })
+	channels = append(channels, shared)
+	return ask[backend.Listener](ctx, c, Message{Op: "listen"}, func() backend.Listener {
+		l := &listener{store: c, server: c.server, channels: channels, arrived: make(chan struct{}, 1)}
+		c.server.sessions = append(c.server.sessions, l)
+		return l
+	})
 }
 
 // notify is pg_notify, for a caller that holds mu: a transaction sends the same notification once.
@@ -78,10 +83,9 @@ func (l *listener) take() (*pgconn.Notification, error) {
 	return n, nil
 }
 
-func (l *listener) Ping(context.Context) error {
-	l.server.mu.Lock()
-	defer l.server.mu.Unlock()
-	return l.ended
+func (l *listener) Ping(ctx context.Context) error {
+	_, err := run(ctx, l.store, Message{Op: "ping"}, func() (struct{}, error) { return struct{}{}, l.ended })
+	return err
 }
 
 func (l *listener) Close(context.Context) error {

@@ -30,6 +30,7 @@ type Server struct {
 	sequence int64    // of tokens and tickets
 	sessions []*listener
 	sent     []pgconn.Notification    // by this statement
+	asked    time.Time                // when this statement was sent
 	marks    map[string]fencing.Token // of resources
 	keys     map[string]*key          // of package once
 	nested   []*wait                  // calls that wait while they hold locks
@@ -285,7 +286,7 @@ type verdict struct {
 // judge grants the names if it may create those that don't exist, and reports whether the call has lost.
 func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g leasetable.Grant, lost bool) {
 	names := r.Names()
-	v := verdict{refusal: leasetable.Grant{Outcome: leasetable.Busy, Name: names[0], Sent: now}}
+	v := verdict{refusal: leasetable.Grant{Outcome: leasetable.Busy, Name: names[0], Sent: s.asked}}
 	for _, name := range names {
 		l, p := s.lock(name), r.PermitsOf(name)
 		if create {
@@ -294,7 +295,7 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 			continue
 		}
 		if l.capacity != p.Capacity {
-			return leasetable.Grant{Outcome: leasetable.OtherKind, Name: name, Capacity: l.capacity, Sent: now}, true
+			return leasetable.Grant{Outcome: leasetable.OtherKind, Name: name, Capacity: l.capacity, Sent: s.asked}, true
 		}
 		v.judge(l, r, now, create)
 	}
@@ -304,7 +305,7 @@ func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g lea
 		return v.refusal, true
 	case len(v.own) > 0:
 		first := slices.MinFunc(v.own, func(a, b *grant) int { return a.expires.Compare(b.expires) })
-		return leasetable.Grant{Outcome: leasetable.Granted, Token: first.token, Remaining: first.expires.Sub(now), Sent: now}, true
+		return leasetable.Grant{Outcome: leasetable.Granted, Token: first.token, Remaining: first.expires.Sub(now), Sent: s.asked}, true
 	case v.blocked || v.refusal.Invalid:
 		return v.refusal, true
 	case !create:
@@ -374,7 +375,7 @@ func (s *Server) grantSlots(r *leasetable.Request, v *verdict, now time.Time) le
 			s.wakeNext(l, now, room)
 		}
 	}
-	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
+	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: s.asked}
 }
 
 // acquireFast is leasetable.Table.AcquireFast: it grants names that exist and are free, and
@@ -403,7 +404,7 @@ func (s *Server) acquireFast(r *leasetable.Request, now time.Time) leasetable.Gr
 		l.roomSince = now
 		s.grant(l, r, max(r.PermitsOf(name).Weight, 1), token, now)
 	}
-	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
+	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: s.asked}
 }
 
 func queued(ticket int64) bool {

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -28,41 +27,50 @@ func (c *Store) Records(ctx context.Context, op func(ctx context.Context, all re
 	return op(ctx, keys{c})
 }
 
-// change runs a statement on the row of a key, and returns the row as the call sees it.
-func (s keys) change(ctx context.Context, c records.Call, change func(k *key, now time.Time) error) (r records.Record, err error) {
-	down := s.run(ctx, func() {
+// change runs a statement on the row of a key, and returns the row as the call sees it, and what
+// change returns.
+func (s keys) change(
+	ctx context.Context, op string, c records.Call, change func(k *key, now time.Time) (changed bool, err error),
+) (records.Record, bool, error) {
+	type answer struct {
+		records.Record
+		changed bool
+	}
+	a, err := run(ctx, s.Store, Message{Op: op, About: c.Key}, func() (a answer, err error) {
 		k, now := s.server.keys[c.Key], time.Now()
 		if k == nil || k.State != records.Started && !k.expires.After(now) {
 			k = &key{}
 			s.server.keys[c.Key] = k
 		}
-		err = change(k, now)
-		if r = k.Record; !slices.Equal(k.digest, c.Digest) {
-			r.Same, r.Result = false, nil
+		a.changed, err = change(k, now)
+		if a.Record = k.Record; !slices.Equal(k.digest, c.Digest) {
+			a.Same, a.Result = false, nil
 		}
+		return a, err
 	})
-	return r, errors.Join(down, err)
+	return a.Record, a.changed, err
 }
 
 func (s keys) Read(ctx context.Context, c records.Call) (records.Record, error) {
-	return s.change(ctx, c, func(k *key, _ time.Time) error {
+	r, _, err := s.change(ctx, "read_record", c, func(k *key, _ time.Time) (bool, error) {
 		if k.State == "" {
-			return pgx.ErrNoRows
+			return false, pgx.ErrNoRows
 		}
-		return nil
+		return false, nil
 	})
+	return r, err
 }
 
 func (s keys) Claim(ctx context.Context, c records.Call, grant fencing.Fence, holder string, insteadOf fencing.Token) (records.Record, error) {
-	r, err := s.change(ctx, c, func(k *key, now time.Time) error {
+	r, _, err := s.change(ctx, "claim", c, func(k *key, now time.Time) (bool, error) {
 		if err := s.guard(grant); err != nil {
-			return err
+			return false, err
 		}
 		if k.State == "" || k.started(insteadOf) && slices.Equal(k.digest, c.Digest) {
 			k.Record = records.Record{Key: c.Key, Same: true, State: records.Started, Token: grant.Token, Holder: holder, StartedAt: now}
 			k.digest = c.Digest
 		}
-		return nil
+		return true, nil
 	})
 	r.Claimed = err == nil && r.Same && r.State == records.Started && r.Token == grant.Token
 	return r, err
@@ -74,21 +82,22 @@ func (k *key) started(token fencing.Token) bool {
 }
 
 func (s keys) Finish(ctx context.Context, c records.Call, owner, by fencing.Token, state string, result []byte) (changed bool, err error) {
-	_, err = s.change(ctx, c, func(k *key, now time.Time) error {
+	result = slices.Clone(result)
+	_, changed, err = s.change(ctx, "finish", c, func(k *key, now time.Time) (changed bool, err error) {
 		if changed = k.started(owner); changed {
-			k.State, k.Token, k.Result, k.expires = state, by, slices.Clone(result), now.Add(c.Retention)
+			k.State, k.Token, k.Result, k.expires = state, by, result, now.Add(c.Retention)
 		}
-		return nil
+		return changed, nil
 	})
 	return changed, err
 }
 
 func (s keys) Forget(ctx context.Context, c records.Call, owner fencing.Token) error {
-	_, err := s.change(ctx, c, func(k *key, _ time.Time) error {
-		if k.started(owner) {
+	_, _, err := s.change(ctx, "forget", c, func(k *key, _ time.Time) (changed bool, err error) {
+		if changed = k.started(owner); changed {
 			*k = key{}
 		}
-		return nil
+		return changed, nil
 	})
 	return err
 }

@@ -33,11 +33,20 @@ type Store struct {
 	network Network         // nil: one without faults
 }
 
-// Network is the way of a client's statements to the server. With an error of Send, the statement
-// does not reach the server, and with one of Receive, its answer does not reach the client.
+// Network carries the statements of clients to the server, and their answers back.
 type Network interface {
-	Send(ctx context.Context) error
-	Receive(ctx context.Context) error
+	// Carry returns the answer to a statement, or why there is none. apply applies it at the server, where
+	// it may arrive late or more than once; sent is when it was sent. life is that of the client.
+	Carry(ctx, life context.Context, m Message, apply func(sent time.Time) (any, error)) (answer any, err error)
+}
+
+// Message is what a network can know of a statement.
+type Message struct {
+	Op         string
+	About      any           // requests, grants, tickets, or a name
+	Client     string        // of a request that waits or is handed a lock
+	Reader     fencing.Token // that an upgrade replaces
+	Repeatable bool          // it is sent again if its answer is lost
 }
 
 // Connect returns the store of a client, for the time of its life.
@@ -51,45 +60,64 @@ func (s *Server) ConnectBy(life context.Context, network Network) *Store {
 // Database is link.Link.Database.
 func (c *Store) Database() string { return fmt.Sprintf("%p", c.server) }
 
-// run runs a statement.
-func (c *Store) run(ctx context.Context, statement func()) error {
-	if c.network == nil {
-		return c.execute(ctx, statement)
+// run runs a statement. It must change nothing but the server, and what it returns must be its own,
+// because a network can apply it again when the caller has gone on.
+func run[T any](ctx context.Context, c *Store, m Message, statement func() (T, error)) (answer T, err error) {
+	switch {
+	case ctx.Err() != nil:
+		return answer, link.UnsentError{Cause: context.Cause(ctx)}
+	case c.life.Err() != nil:
+		return answer, errs.ErrClosed
+	case c.network == nil:
+		return execute(c.server, time.Now(), statement)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	err := c.network.Send(ctx)
-	if err == nil {
-		if err = c.execute(ctx, statement); err == nil {
-			err = c.network.Receive(ctx)
-		}
-	}
+	carried, err := c.network.Carry(ctx, c.life, m, func(sent time.Time) (any, error) { return execute(c.server, sent, statement) })
 	if err != nil && c.life.Err() != nil {
-		return errs.Errorf("%w: %w", errs.ErrClosed, err)
+		err = errs.Errorf("%w: %w", errs.ErrClosed, err)
 	}
+	answer, _ = carried.(T)
+	return answer, err
+}
+
+// ask is run for a statement that can't fail.
+func ask[T any](ctx context.Context, c *Store, m Message, statement func() T) (T, error) {
+	return run(ctx, c, m, func() (T, error) { return statement(), nil })
+}
+
+// do is run for a statement without an answer.
+func (c *Store) do(ctx context.Context, m Message, statement func()) error {
+	_, err := run(ctx, c, m, func() (none struct{}, err error) { statement(); return none, nil })
 	return err
 }
 
 // execute runs a statement on the server.
-func (c *Store) execute(ctx context.Context, statement func()) error {
-	s := c.server
+func execute[T any](s *Server, sent time.Time, statement func() (T, error)) (answer T, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case ctx.Err() != nil:
-		return link.UnsentError{Cause: context.Cause(ctx)}
-	case c.life.Err() != nil:
-		return errs.ErrClosed
-	case s.down:
-		return errDown
+	if s.down {
+		return answer, errDown
 	}
-	s.sent = nil
-	statement()
-	return nil
+	s.sent, s.asked = nil, sent
+	return statement()
 }
 
-func (c *Store) Check(ctx context.Context) error { return c.Explain("open", c.run(ctx, func() {})) }
+// own returns a request as it is on its way, because its caller uses it for further attempts.
+func own(r *leasetable.Request) *leasetable.Request {
+	c := *r
+	return &c
+}
+
+func ownAll(batch []*leasetable.Request) []*leasetable.Request {
+	all := make([]*leasetable.Request, len(batch))
+	for i, r := range batch {
+		all[i] = own(r)
+	}
+	return all
+}
+
+func (c *Store) Check(ctx context.Context) error {
+	return c.Explain("open", c.do(ctx, Message{Op: "check"}, func() {}))
+}
 
 func (c *Store) Close(context.Context) {}
 
@@ -114,41 +142,48 @@ func (c *Store) Send(context.Context, leasetable.Statement) (sent time.Time, err
 }
 
 func (c *Store) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
-	grants := make([]leasetable.Grant, len(batch))
-	return grants, c.run(ctx, func() {
-		for i, r := range batch {
-			grants[i] = c.server.acquireFast(r, time.Now())
-		}
-	})
+	return c.acquire(ctx, "acquire_fast", batch, c.server.acquireFast)
 }
 
 func (c *Store) AcquireFull(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
-	grants := make([]leasetable.Grant, len(batch))
-	return grants, c.run(ctx, func() {
+	return c.acquire(ctx, "acquire_full", batch, c.server.acquire)
+}
+
+func (c *Store) AcquireSlots(ctx context.Context, r *leasetable.Request) (leasetable.Grant, error) {
+	grants, err := c.acquire(ctx, "acquire_slots", []*leasetable.Request{r}, c.server.acquire)
+	return grants[0], err
+}
+
+func (c *Store) acquire(
+	ctx context.Context, op string, batch []*leasetable.Request, try func(r *leasetable.Request, now time.Time) leasetable.Grant,
+) ([]leasetable.Grant, error) {
+	batch = ownAll(batch)
+	grants, err := ask(ctx, c, Message{Op: op, About: batch}, func() []leasetable.Grant {
+		grants := make([]leasetable.Grant, len(batch))
 		for i, r := range batch {
-			grants[i] = c.server.acquire(r, time.Now())
+			grants[i] = try(r, time.Now())
 		}
+		return grants
 	})
+	if err != nil {
+		grants = make([]leasetable.Grant, len(batch))
+	}
+	return grants, err
 }
 
-func (c *Store) AcquireSlots(ctx context.Context, r *leasetable.Request) (g leasetable.Grant, err error) {
-	err = c.run(ctx, func() { g = c.server.acquire(r, time.Now()) })
-	return g, err
-}
-
-func (c *Store) HandOff(ctx context.Context, fence fencing.Fence, r *leasetable.Request, client string) (g leasetable.Grant, err error) {
-	err = c.run(ctx, func() {
+func (c *Store) HandOff(ctx context.Context, fence fencing.Fence, r *leasetable.Request, client string) (leasetable.Grant, error) {
+	r = own(r)
+	return ask(ctx, c, Message{Op: "handoff", About: r, Client: client}, func() (g leasetable.Grant) {
 		now := time.Now()
 		l, old := c.find(fence)
 		others := func(w *waiter) bool { return w.client != client }
 		if old == nil || l.capacity > 0 || slices.ContainsFunc(l.queue(now, leasetable.NoTicket), others) {
-			return
+			return g
 		}
 		l.grants = nil
 		c.server.grant(l, r, 1, c.server.draw(l.token), now)
-		g = leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: r.TTL, Sent: now}
+		return leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: r.TTL, Sent: c.server.asked}
 	})
-	return g, err
 }
 
 // find returns a lock and the grant of a fence, expired or not, or nil.
@@ -171,47 +206,55 @@ func (c *Store) findLive(fence fencing.Fence) (*lock, *grant) {
 	return l, g
 }
 
-func (c *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (r leasetable.Renewal, err error) {
-	err = c.run(ctx, func() {
+func (c *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (leasetable.Renewal, error) {
+	r, err := ask(ctx, c, Message{Op: "adopt", About: fence, Repeatable: true}, func() (r leasetable.Renewal) {
 		l, g := c.findLive(fence)
 		if r, _ = c.told(fence); g != nil {
 			g.holder = holder
-			r = g.renew(ttl)
+			r = g.renew(ttl, c.server.asked)
 			r.Age, r.ID, r.Permits = time.Since(g.acquired), g.request, leasetable.Permits{Capacity: l.capacity, Weight: g.weight}
 			if l.capacity == 0 {
 				r.Permits = leasetable.Permits{}
 			}
 		}
+		return r
 	})
 	return r, c.Explain("adopt", err)
 }
 
-func (g *grant) renew(ttl time.Duration) leasetable.Renewal {
+func (g *grant) renew(ttl time.Duration, asked time.Time) leasetable.Renewal {
 	now := time.Now()
 	if until := now.Add(ttl); until.After(g.expires) {
 		g.expires = until
 	}
-	return leasetable.Renewal{Outcome: leasetable.Granted, Remaining: g.expires.Sub(now), Sent: now, Request: g.asked}
+	return leasetable.Renewal{Outcome: leasetable.Granted, Remaining: g.expires.Sub(now), Sent: asked, Request: g.asked}
 }
 
 func (c *Store) Renew(ctx context.Context, all []leasetable.Extension) (map[fencing.Fence]leasetable.Renewal, error) {
-	answers := map[fencing.Fence]leasetable.Renewal{}
-	err := c.run(ctx, func() {
+	return c.renew(ctx, all, true)
+}
+
+func (c *Store) renew(ctx context.Context, all []leasetable.Extension, again bool) (map[fencing.Fence]leasetable.Renewal, error) {
+	answers, err := ask(ctx, c, Message{Op: "renew", About: all, Repeatable: again}, func() map[fencing.Fence]leasetable.Renewal {
+		answers := map[fencing.Fence]leasetable.Renewal{}
 		for _, x := range all {
 			if _, g := c.findLive(x.Fence); g != nil {
-				answers[x.Fence] = g.renew(x.TTL)
+				answers[x.Fence] = g.renew(x.TTL, c.server.asked)
 			} else if r, known := c.told(x.Fence); known {
 				answers[x.Fence] = r
 			}
 		}
+		return answers
 	})
 	return answers, c.Explain("renew "+strconv.Itoa(len(all))+" leases", err)
 }
 
 func (c *Store) RenewReserved(
-	ctx context.Context, all []leasetable.Extension, _ time.Duration, _ func(time.Time),
+	ctx context.Context, all []leasetable.Extension, patience time.Duration, overdue func(sent time.Time),
 ) (map[fencing.Fence]leasetable.Renewal, error) {
-	return c.Renew(ctx, all)
+	sent := time.Now()
+	defer time.AfterFunc(patience, func() { overdue(sent) }).Stop()
+	return c.renew(ctx, all, false)
 }
 
 // told returns what the holder of a grant is to know.
@@ -228,22 +271,22 @@ func (c *Store) told(fence fencing.Fence) (r leasetable.Renewal, known bool) {
 }
 
 func (c *Store) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]leasetable.Renewal, error) {
-	answers := map[fencing.Fence]leasetable.Renewal{}
-	return answers, c.run(ctx, func() {
+	return ask(ctx, c, Message{Op: "check_grants", About: grants, Repeatable: true}, func() map[fencing.Fence]leasetable.Renewal {
+		answers := map[fencing.Fence]leasetable.Renewal{}
 		for _, fence := range grants {
 			if r, known := c.told(fence); known {
 				answers[fence] = r
 			}
 		}
+		return answers
 	})
 }
 
 func (c *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
-	err = c.run(ctx, func() {
+	return ask(ctx, c, Message{Op: "granted_to", About: name, Repeatable: true}, func() bool {
 		g := c.server.lock(name).byRequest(request)
-		granted = g != nil && g.expires.After(time.Now())
+		return g != nil && g.expires.After(time.Now())
 	})
-	return granted, err
 }
 
 func (c *Store) WithConn(context.Context, func(conn *pgx.Conn) error) error {
@@ -254,12 +297,16 @@ func (c *Store) DoTx(context.Context, advisory.Key, func(context.Context, pgx.Tx
 	return backend.ErrNoDatabase
 }
 
-func (c *Store) Get(ctx context.Context, name string) (info backend.Row, found bool, err error) {
-	info.Name = name
-	err = c.run(ctx, func() {
+func (c *Store) Get(ctx context.Context, name string) (row backend.Row, found bool, err error) {
+	type answer struct {
+		row   backend.Row
+		found bool
+	}
+	a, err := ask(ctx, c, Message{Op: "get", About: name, Repeatable: true}, func() answer {
 		now := time.Now()
 		l := c.server.lock(name)
-		found, info.Token = l.exists, l.token
+		var info backend.Row
+		info.Name, info.Token = name, l.token
 		shared := l.capacity > 0
 		info.SetKind(l.capacity)
 		info.Remaining = max(l.busyUntil.Sub(now), 0)
@@ -284,13 +331,18 @@ func (c *Store) Get(ctx context.Context, name string) (info backend.Row, found b
 				Holder: w.holder, Ticket: w.ticket, Waited: now.Sub(w.since), Permits: info.PermitsSeen(w.weight), Exclusive: shared && w.weight == l.size(),
 			})
 		}
+		return answer{info, l.exists}
 	})
-	return info, found, err
+	return a.row, a.found, err
 }
 
 func (c *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
-	err = c.run(ctx, func() { notified, released = c.release(fence, minHold) })
-	return released && err == nil, notified, err
+	type answer struct{ released, notified bool }
+	a, err := ask(ctx, c, Message{Op: "release", About: fence}, func() (a answer) {
+		a.notified, a.released = c.release(fence, minHold)
+		return a
+	})
+	return a.released, a.notified, err
 }
 
 // release releases a grant, expired or not.
@@ -303,29 +355,32 @@ func (c *Store) release(fence fencing.Fence, minHold time.Duration) (notified, r
 }
 
 func (c *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (map[fencing.Fence]bool, error) {
-	notified := map[fencing.Fence]bool{}
-	return notified, c.run(ctx, func() {
+	return ask(ctx, c, Message{Op: "release_batch", About: batch}, func() map[fencing.Fence]bool {
+		notified := map[fencing.Fence]bool{}
 		for i, fence := range batch {
 			if woken, released := c.release(fence, minHold[i]); released {
 				notified[fence] = woken
 			}
 		}
+		return notified
 	})
 }
 
 func (c *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token, _ bool) (map[string]bool, error) {
-	notified := map[string]bool{}
-	return notified, c.run(ctx, func() {
+	return ask(ctx, c, Message{Op: "release_permits", About: names}, func() map[string]bool {
+		notified := map[string]bool{}
 		for _, name := range names {
 			if woken, released := c.release(fencing.Fence{Name: name, Token: token}, 0); released {
 				notified[name] = woken
 			}
 		}
+		return notified
 	})
 }
 
 func (c *Store) Revoke(ctx context.Context, r *leasetable.Request) (revoked bool, err error) {
-	err = c.run(ctx, func() {
+	r = own(r)
+	return ask(ctx, c, Message{Op: "revoke", About: r}, func() (revoked bool) {
 		for _, name := range r.Names() {
 			l := c.server.lock(name)
 			if g := l.byRequest(r.ID); g != nil {
@@ -333,12 +388,12 @@ func (c *Store) Revoke(ctx context.Context, r *leasetable.Request) (revoked bool
 				c.server.end(l, g, time.Now(), 0)
 			}
 		}
+		return revoked
 	})
-	return revoked, err
 }
 
-func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i leasetable.GrantCall, err error) {
-	err = c.intervene(ctx, fence, &i, func(l *lock, _ *grant) {
+func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (leasetable.GrantCall, error) {
+	return c.intervene(ctx, "revoke_grant", fence, func(i *leasetable.GrantCall, l *lock, _ *grant) {
 		_, before := l.revoked[fence.Token]
 		_, g := c.find(fence) // an expired one too
 		if i.Done = before || g != nil; !i.Done {
@@ -355,29 +410,30 @@ func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason str
 		}
 		c.server.notify(schema.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
 	})
-	return i, err
 }
 
-func (c *Store) intervene(ctx context.Context, fence fencing.Fence, i *leasetable.GrantCall, change func(l *lock, g *grant)) error {
-	return c.run(ctx, func() {
+func (c *Store) intervene(
+	ctx context.Context, op string, fence fencing.Fence, change func(i *leasetable.GrantCall, l *lock, g *grant),
+) (leasetable.GrantCall, error) {
+	return ask(ctx, c, Message{Op: op, About: fence, Repeatable: true}, func() leasetable.GrantCall {
 		l, g := c.findLive(fence)
-		i.Found, i.Current = l.exists, l.token
-		change(l, g)
+		i := leasetable.GrantCall{Found: l.exists, Current: l.token}
+		change(&i, l, g)
+		return i
 	})
 }
 
-func (c *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i leasetable.GrantCall, err error) {
-	err = c.intervene(ctx, fence, &i, func(_ *lock, g *grant) {
+func (c *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (leasetable.GrantCall, error) {
+	return c.intervene(ctx, "request_release", fence, func(i *leasetable.GrantCall, _ *lock, g *grant) {
 		if g != nil {
 			i.Done, g.asked = true, &reason
 			c.server.notify(schema.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
 		}
 	})
-	return i, err
 }
 
-func (c *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (i leasetable.GrantCall, err error) {
-	err = c.intervene(ctx, fence, &i, func(l *lock, g *grant) {
+func (c *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (leasetable.GrantCall, error) {
+	return c.intervene(ctx, "set_labels", fence, func(i *leasetable.GrantCall, l *lock, g *grant) {
 		if g == nil {
 			return
 		}
@@ -393,11 +449,10 @@ func (c *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels strin
 		i.Done, g.labels = true, all
 		c.server.tellWatchers(l, time.Now())
 	})
-	return i, err
 }
 
 func (c *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
-	return c.run(ctx, func() {
+	return c.do(ctx, Message{Op: "await_guards", About: fence}, func() {
 		l := c.server.lock(fence.Name)
 		if _, revoked := l.revoked[fence.Token]; revoked && l.token == fence.Token {
 			c.server.wakeNext(l, time.Now(), l.roomToTell(time.Now()))
@@ -405,20 +460,19 @@ func (c *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
 	})
 }
 
-func (c *Store) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable.Request) (g leasetable.Grant, err error) {
-	err = c.run(ctx, func() {
+func (c *Store) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable.Request) (leasetable.Grant, error) {
+	r = own(r)
+	return ask(ctx, c, Message{Op: "upgrade", About: r, Reader: reader}, func() leasetable.Grant {
 		now := time.Now()
 		l, mine := c.findLive(fencing.Fence{Name: r.Name, Token: reader})
 		if w := l.byRequest(r.ID); w != nil && w.expires.After(now) { // a repetition
-			g = leasetable.Grant{Outcome: leasetable.Granted, Token: w.token, Remaining: w.expires.Sub(now), Sent: now}
-			return
+			return leasetable.Grant{Outcome: leasetable.Granted, Token: w.token, Remaining: w.expires.Sub(now), Sent: c.server.asked}
 		}
-		if g = (leasetable.Grant{Outcome: leasetable.RequestEnded, Token: l.token, Sent: now}); mine == nil || mine.whole {
-			return
+		if mine == nil || mine.whole {
+			return leasetable.Grant{Outcome: leasetable.RequestEnded, Token: l.token, Sent: c.server.asked}
 		}
 		if other := l.first(now, mine); other != nil {
-			g = leasetable.Grant{Outcome: leasetable.Busy, Token: other.token, Holder: other.holder, Remaining: other.expires.Sub(now), Sent: now}
-			return
+			return leasetable.Grant{Outcome: leasetable.Busy, Token: other.token, Holder: other.holder, Remaining: other.expires.Sub(now), Sent: c.server.asked}
 		}
 		l.grants = nil
 		c.server.grant(l, r, l.capacity, c.server.draw(l.token), now)
@@ -426,13 +480,12 @@ func (c *Store) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable
 		if mine.expires.After(w.expires) { // its holder trusts that until the answer
 			w.expires = mine.expires
 		}
-		g = leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: w.expires.Sub(now), Sent: now}
+		return leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: w.expires.Sub(now), Sent: c.server.asked}
 	})
-	return g, err
 }
 
 func (c *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error) {
-	err = c.run(ctx, func() {
+	return ask(ctx, c, Message{Op: "keep_permits", About: fence}, func() (done bool) {
 		now := time.Now()
 		if l, g := c.findLive(fence); g != nil {
 			done = true
@@ -443,12 +496,12 @@ func (c *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (do
 				c.server.wakeNext(l, now, l.room(now))
 			}
 		}
+		return done
 	})
-	return done, err
 }
 
 func (c *Store) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
-	err = c.run(ctx, func() {
+	return ask(ctx, c, Message{Op: "resize", About: name}, func() (before int) {
 		now := time.Now()
 		l := c.server.lock(name)
 		switch {
@@ -471,15 +524,16 @@ func (c *Store) Resize(ctx context.Context, name string, capacity int) (before i
 			}
 			c.server.wakeNext(l, now, wake)
 		}
+		return before
 	})
-	return before, err
 }
 
-func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, _ bool) (p leasetable.Position, err error) {
-	err = c.run(ctx, func() {
+func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, _ bool) (leasetable.Position, error) {
+	r = own(r)
+	return ask(ctx, c, Message{Op: "join", About: r, Client: client, Repeatable: true}, func() leasetable.Position {
 		now := time.Now()
 		c.server.sequence++
-		p = leasetable.Position{State: leasetable.Queued, Ticket: c.server.sequence, Free: true}
+		p := leasetable.Position{State: leasetable.Queued, Ticket: c.server.sequence, Free: true}
 		for _, name := range r.Names() {
 			l := c.server.lock(name)
 			p.Ahead = max(p.Ahead, len(l.queue(now, leasetable.NoTicket))-len(l.of(client)))
@@ -493,8 +547,8 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 				c.server.wakeIfFree(l, now) // a ticket that this one replaces may have been the head
 			}
 		}
+		return p
 	})
-	return p, err
 }
 
 // look merges what a waiter sees of a lock into its position, and reports whether there is room for it.
@@ -528,9 +582,9 @@ func (l *lock) remove(client string, ticket int64) {
 }
 
 func (c *Store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket, _ bool) ([]leasetable.Position, error) {
-	positions := make([]leasetable.Position, len(tickets))
-	return positions, c.run(ctx, func() {
-		now := time.Now()
+	tickets = slices.Clone(tickets)
+	return ask(ctx, c, Message{Op: "refresh_tickets", About: tickets, Repeatable: true}, func() []leasetable.Position {
+		positions, now := make([]leasetable.Position, len(tickets)), time.Now()
 		for i, t := range tickets {
 			p := leasetable.Position{State: leasetable.Queued, Ticket: t.Number, Free: true, Overdue: true}
 			for _, name := range t.Names {
@@ -550,11 +604,12 @@ func (c *Store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket,
 			}
 			positions[i] = p
 		}
+		return positions
 	})
 }
 
 func (c *Store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
-	return c.run(ctx, func() {
+	return c.do(ctx, Message{Op: "leave_queue", About: t}, func() {
 		now := time.Now()
 		for _, name := range t.Names {
 			l := c.server.lock(name)
@@ -573,7 +628,8 @@ func (c *Store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
 }
 
 func (c *Store) DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error {
-	return c.run(ctx, func() {
+	tickets = slices.Clone(tickets)
+	return c.do(ctx, Message{Op: "delete_rows", About: tickets}, func() {
 		for _, t := range tickets {
 			for _, name := range t.Names {
 				c.server.lock(name).remove(t.Client, t.Number)
@@ -583,7 +639,7 @@ func (c *Store) DeleteRows(ctx context.Context, tickets []leasetable.Ticket) err
 }
 
 func (c *Store) QuitQueue(ctx context.Context, client string) error {
-	return c.run(ctx, func() {
+	return c.do(ctx, Message{Op: "quit_queue"}, func() {
 		for _, name := range c.server.order {
 			l := c.server.names[name]
 			waited := false
@@ -600,7 +656,7 @@ func (c *Store) QuitQueue(ctx context.Context, client string) error {
 }
 
 func (c *Store) Watch(ctx context.Context, name, channel string) error {
-	return c.run(ctx, func() {
+	return c.do(ctx, Message{Op: "watch", About: name, Repeatable: true}, func() {
 		l := c.server.lock(name)
 		until := time.Now().Add(timing.TicketTTL)
 		for _, w := range l.waiters {
@@ -614,7 +670,7 @@ func (c *Store) Watch(ctx context.Context, name, channel string) error {
 }
 
 func (c *Store) Notify(ctx context.Context, channel string) error {
-	return c.run(ctx, func() { c.server.notify(channel, "") })
+	return c.do(ctx, Message{Op: "notify"}, func() { c.server.notify(channel, "") })
 }
 
 func (c *Store) Prune(context.Context, time.Duration, string) (leasetable.Pruned, error) {

@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -14,55 +13,83 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
 // tx is a transaction that answers the statements of package fencing, and every other one with
 // ErrNoDatabase. Where a server keeps a guarded grant until the end of the transaction, the commit
 // judges it again.
 type tx struct {
-	pgx.Tx // nil, for the methods that no statement needs
-	store  *Store
+	pgx.Tx  // nil, for the methods that no statement needs
+	store   *Store
+	effects []func() // of the commit
+	broken  error    // why its connection is gone
+
+	// Guarded by the server's mu:
 	judged []func() error  // of the grants that are guarded, and of the marks
 	raised []fencing.Fence // the marks
 	over   error           // what a statement gets after one that has failed, or after the end
 }
 
 // Begin begins a transaction.
-func (c *Store) Begin(context.Context) (pgx.Tx, error) { return &tx{store: c}, nil }
+func (c *Store) Begin(ctx context.Context) (pgx.Tx, error) {
+	return ask[pgx.Tx](ctx, c, Message{Op: "begin"}, func() pgx.Tx { return &tx{store: c} })
+}
+
+// OnCommit adds an effect to those of a commit, which the network is told, and reports false if
+// t is no transaction of a Store.
+func OnCommit(t pgx.Tx, effect func()) bool {
+	own, ok := t.(*tx)
+	if ok {
+		own.effects = append(own.effects, effect)
+	}
+	return ok
+}
 
 // InTx does not exclude others by the key, because the commit judges the grants and marks again.
 func (c *Store) InTx(ctx context.Context, _ advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, c, func(t pgx.Tx) error { return fn(ctx, t) })
 }
 
-func (t *tx) run(ctx context.Context, statement func() error) error {
-	err := t.over
-	down := t.store.run(ctx, func() {
-		if err == nil {
-			err = statement()
-		}
-	})
-	if err = errors.Join(down, err); err != nil && t.over == nil {
-		t.over = pgx.ErrTxCommitRollback
+// run runs a statement on the connection of the transaction, which does not outlive a lost answer.
+func (t *tx) run(ctx context.Context, m Message, statement func() (row []any, err error)) (row []any, err error) {
+	if t.broken != nil {
+		return nil, errs.Errorf("pglocktest: the connection of the transaction is gone: %w", t.broken)
 	}
-	return err
+	row, err = run(ctx, t.store, m, func() (row []any, err error) {
+		if t.over != nil {
+			return nil, t.over
+		}
+		if row, err = statement(); err != nil && t.over == nil {
+			t.over = pgx.ErrTxCommitRollback
+		}
+		return row, err
+	})
+	if link.ConnectionFailed(err) || ctx.Err() != nil {
+		t.broken = err
+	}
+	return row, err
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	var a answer
-	a.err = t.run(ctx, func() (err error) {
+	return t.query(ctx, "query", sql, args)
+}
+
+func (t *tx) query(ctx context.Context, op, sql string, args []any) (a answer) {
+	a.row, a.err = t.run(ctx, Message{Op: op}, func() (row []any, err error) {
 		switch {
 		case sql == "SELECT clock_timestamp()":
-			a.row = []any{time.Now()}
+			row = []any{time.Now()}
 		case strings.Contains(sql, ".check_fence("):
 			f, refused := t.guard(args)
-			a.row = []any{f.Name, f.Token, refused == nil, t.store.server.lock(f.Name).token, "read committed"}
+			row = []any{f.Name, f.Token, refused == nil, t.store.server.lock(f.Name).token, "read committed"}
 		case strings.Contains(sql, ".bind("):
 			_, err = t.guard(args)
 			for _, f := range fences(args) {
 				if l, g := t.store.findLive(f); g != nil && l.capacity > 0 && !g.whole {
-					return &pgconn.PgError{Code: "PGL10", Message: fmt.Sprintf("pglock: the grant %d of %q is one of several at the same time", f.Token, f.Name)}
+					return nil, &pgconn.PgError{Code: "PGL10", Message: fmt.Sprintf("pglock: the grant %d of %q is one of several at the same time", f.Token, f.Name)}
 				}
 			}
 		case strings.Contains(sql, ".advance("):
@@ -71,7 +98,7 @@ func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 		default:
 			err = backend.ErrNoDatabase
 		}
-		return err
+		return row, err
 	})
 	return a
 }
@@ -112,24 +139,31 @@ func (t *tx) guard(args []any) (f fencing.Fence, err error) {
 }
 
 func (t *tx) Commit(ctx context.Context) error {
-	defer func() { t.over = pgx.ErrTxClosed }()
-	return fencing.Explain(t.run(ctx, func() error {
+	_, err := t.run(ctx, Message{Op: "commit", About: t.effects}, func() (row []any, err error) {
+		t.over = pgx.ErrTxClosed
 		for _, judge := range t.judged {
 			if err := judge(); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		for _, m := range t.raised {
 			t.store.server.marks[m.Name] = max(m.Token, t.store.server.marks[m.Name])
 		}
-		return nil
-	}))
+		return nil, nil
+	})
+	return fencing.Explain(err)
 }
 
-func (t *tx) Rollback(context.Context) error { t.over = pgx.ErrTxClosed; return nil }
+// Rollback needs no message: the server ends a transaction whose connection is gone.
+func (t *tx) Rollback(context.Context) error {
+	t.store.server.mu.Lock()
+	defer t.store.server.mu.Unlock()
+	t.over = pgx.ErrTxClosed
+	return nil
+}
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	return tag, t.QueryRow(ctx, sql, args...).Scan()
+	return tag, t.query(ctx, "exec", sql, args).err
 }
 
 func (t *tx) Query(context.Context, string, ...any) (pgx.Rows, error) {

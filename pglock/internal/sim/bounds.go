@@ -159,4 +159,4 @@ func (j *judge) endOfBounds() {
 }
 
 // crashless reports whether the process has ended by itself.
-func (n *Node) crashless() bool { return n.connection.Err() == nil }
+func (n *Node) crashless() bool { return !n.crashed }

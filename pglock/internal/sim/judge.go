@@ -69,9 +69,8 @@ func (e event) String() string {
 }
 
 // look looks at the world after what has just happened. The caller holds the world's mu.
-func (j *judge) look(n *Node, op, about string) {
-	what := event{n, op, about}
-	if reads[op] || j.unchanged {
+func (j *judge) look(what event) {
+	if reads[what.op] || j.unchanged {
 		j.unchanged, j.twice = false, false
 		if j.world.tracing {
 			j.world.tracef("· %v", what)
@@ -97,7 +96,7 @@ func (j *judge) look(n *Node, op, about string) {
 	j.lookAtQueues()
 	j.rewound, j.twice = false, false
 	if j.world.tracing {
-		if op == "commit" {
+		if what.op == "commit" {
 			j.world.tracef("%v", what)
 		}
 		j.traceEnds(what)
@@ -125,7 +124,7 @@ func (j *judge) lookAgain(at time.Time) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if j.expiry.Equal(at) && !j.over {
-			j.look(nil, "expiry", "")
+			j.look(event{op: "expiry"})
 		}
 	})
 }

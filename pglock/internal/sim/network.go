@@ -2,132 +2,187 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/link"
+	"github.com/pglock/pglock-go/pglock/internal/memory"
 )
 
-// carry carries a statement to the server, and its answer back, as the plan says. The statement may
-// be applied after carry has returned, or more than once.
-func carry[T any](ctx context.Context, n *Node, op, about string, apply func(ctx context.Context) (T, error)) (answer T, err error) {
-	if ctx.Err() != nil {
-		return answer, link.UnsentError{Cause: context.Cause(ctx)}
+// repeated is how often leasetable lets a statement be sent that is safe to repeat, and harmless.
+const repeated = 2
+
+// Carry sends a statement as link.Link.Send does. The plan decides what happens to it and to its
+// answer.
+func (n *Node) Carry(ctx, life context.Context, m memory.Message, apply func(sent time.Time) (any, error)) (answer any, err error) {
+	t := trip{node: n, ctx: ctx, life: life, message: m, about: subject(m.About), apply: apply}
+	if !m.Repeatable {
+		return t.attempt()
 	}
-	m := n.message(op, about)
-	exec := func() (T, error) { return applyAt(n, op, about, m.fault == twice, apply) }
-	later := func(d time.Duration) { time.AfterFunc(d, func() { _, _ = exec() }) }
-	switch m.fault {
-	case refused:
-		if err = n.travel(ctx, m.there); err != nil {
+	t.until = time.Now().Add(timing.StatementBound)
+	for try := 1; ; try++ {
+		next := t
+		answer, err = next.attempt()
+		if err == nil || !link.Transient(err) || ctx.Err() != nil || life.Err() != nil || !time.Now().Before(t.until) || try == repeated {
 			return answer, err
 		}
-		return answer, m.refusal()
+	}
+}
+
+// trip is an attempt to have a statement applied. It may be applied after the attempt is over, or
+// more than once.
+type trip struct {
+	node      *Node
+	ctx, life context.Context //nolint:containedctx // of the caller, and of its client
+	message   memory.Message
+	about     string
+	until     time.Time // the bound of the statement
+	apply     func(sent time.Time) (any, error)
+
+	fate  fate
+	wire  chan struct{}
+	sent  time.Time
+	timer *time.Timer
+}
+
+func (t *trip) attempt() (answer any, err error) {
+	n := t.node
+	t.sent, t.timer = time.Now(), time.NewTimer(time.Hour)
+	defer t.timer.Stop()
+	t.fate, t.wire = n.draw(t.message.Op, t.about)
+	f := &t.fate
+	switch f.fault {
+	case refused:
+		if err = t.travel(f.there); err != nil {
+			return nil, err
+		}
+		return nil, f.refusal()
 	case lost:
-		return answer, n.silence(ctx, m.patience)
+		return nil, t.silence()
 	case late:
-		later(m.there + m.extra)
-		return answer, n.silence(ctx, m.patience)
+		t.arriveIn(f.there + f.extra)
+		return nil, t.silence()
 	case slow:
-		if m.arrives {
-			m.back += m.extra // the answer is slow
+		if f.arrives {
+			f.back += f.extra // the answer is slow
 		} else {
-			m.there += m.extra
+			f.there += f.extra
 		}
 	}
-	if err = n.travel(ctx, m.there); err != nil {
-		if m.arrives { // it was on its way
-			later(m.extra)
+	if err = t.travel(f.there); err != nil {
+		if f.arrives { // it was on its way
+			t.arriveIn(f.extra)
 		}
-		return answer, err
+		return nil, err
 	}
-	answer, err = exec()
-	switch m.fault {
+	answer, err = t.arrive()
+	switch f.fault {
 	case unanswered:
-		err = n.silence(ctx, m.patience)
+		err = t.silence()
 	case twice:
-		later(m.extra)
+		t.arriveIn(f.extra)
 	}
-	if back := n.travel(ctx, m.back); back != nil {
+	if back := t.travel(f.back); back != nil {
 		err = back
 	}
-	if err != nil {
-		var none T
-		if pgtx.SQLState(err) == "" { // the answer is what the server says
-			answer = none
-		}
+	if err != nil && pgtx.SQLState(err) == "" { // the answer is not what the server says
+		answer = nil
 	}
 	return answer, err
 }
 
-// applyAt applies a statement at the server, and judges what has become of it.
-func applyAt[T any](n *Node, op, about string, twice bool, apply func(ctx context.Context) (T, error)) (T, error) {
-	w := n.world
+// arrive applies the statement at the server, and judges what has become of it.
+func (t *trip) arrive() (answer any, err error) {
+	w := t.node.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.judge.twice = twice
-	answer, err := apply(context.Background())
-	w.judge.look(n, op, about)
+	w.judge.twice = t.fate.fault == twice
+	w.judge.before(t)
+	answer, err = t.apply(t.sent)
+	w.judge.after(t, answer, err)
+	w.judge.look(event{t.node, t.message.Op, t.about})
 	return answer, err
 }
 
-// travel waits until a message that is on its way for d has arrived.
-func (n *Node) travel(ctx context.Context, d time.Duration) error {
-	wire, own := n.wire(), d
-	for d > 0 {
-		timer := time.NewTimer(d)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return gaveUp(ctx)
-		case <-wire.Done():
-			timer.Stop()
-			return errs.Errorf("pglocktest: the connection has ended: %w", io.ErrUnexpectedEOF)
-		}
-		if d = n.blockedFor(); d > 0 {
-			d += own // all that has waited does not arrive at once
-		}
-	}
-	if wire.Err() != nil {
-		return errs.Errorf("pglocktest: the connection has ended: %w", io.ErrUnexpectedEOF)
-	}
-	return nil
-}
+func (t *trip) arriveIn(d time.Duration) { time.AfterFunc(d, func() { _, _ = t.arrive() }) }
 
 // silence is what a caller finds if no answer comes: its own end, or that of the connection.
-func (n *Node) silence(ctx context.Context, patience time.Duration) error {
-	if err := n.travel(ctx, patience); err != nil {
+func (t *trip) silence() error {
+	if err := t.travel(t.fate.patience); err != nil {
 		return err
 	}
 	return errs.Errorf("pglocktest: no answer: %w", io.ErrUnexpectedEOF)
 }
 
-func gaveUp(ctx context.Context) error {
-	return errs.Errorf("pglocktest: no answer yet: %w", ctx.Err())
+// travel waits until what is on its way for d has arrived.
+func (t *trip) travel(d time.Duration) error {
+	own := d
+	for d > 0 {
+		left := time.Until(t.until)
+		bounded := !t.until.IsZero() && left <= d
+		if bounded {
+			d = left
+		}
+		t.timer.Reset(d)
+		select { // if more than one is ready, any of them is right
+		case <-t.timer.C:
+			if bounded {
+				return errs.Errorf("pglocktest: no answer yet: %w", context.DeadlineExceeded)
+			}
+		case <-t.ctx.Done():
+			return errs.Errorf("pglocktest: no answer yet: %w", t.ctx.Err())
+		case <-t.life.Done():
+			return errs.Errorf("pglocktest: no answer yet: %w", t.life.Err())
+		case <-t.wire:
+			return errCut
+		}
+		if d = t.node.blockedFor(); d > 0 {
+			d += own // all that has waited does not arrive at once
+		}
+	}
+	select {
+	case <-t.wire:
+		return errCut
+	default:
+		return nil
+	}
+}
+
+var errCut = errs.Errorf("pglocktest: the connection has ended: %w", io.ErrUnexpectedEOF)
+
+// store is what the client of a process has for its tables.
+type store struct {
+	*memory.Store
+	node *Node
 }
 
 // listener is a listening connection.
 type listener struct {
 	backend.Listener
-	node    *Node
-	wire    context.Context //nolint:containedctx // the life of the connection
+	trip    trip // of a notification
 	pending []*pgconn.Notification
 }
 
-func (s *store) Listen(ctx context.Context, shared string, channels ...string) (backend.Listener, error) {
-	wire := s.node.wire()
-	inner, _, err := send(ctx, s, "listen", "", 1, func(ctx context.Context) (backend.Listener, error) { return s.Store.Listen(ctx, shared, channels...) })
+// Listen begins to listen. Notifications are messages, too.
+func (s store) Listen(ctx context.Context, shared string, channels ...string) (backend.Listener, error) {
+	inner, err := s.Store.Listen(ctx, shared, channels...)
 	if err != nil {
 		return nil, err
 	}
-	s.node.world.judge.listens(s.node)
-	return &listener{Listener: inner, node: s.node, wire: wire}, nil
+	w := s.node.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge.listens(s.node)
+	s.node.sessions = append(s.node.sessions, inner)
+	return &listener{Listener: inner, trip: trip{node: s.node, life: context.Background(), wire: s.node.wire}}, nil
 }
 
 func (l *listener) WaitForNotification(ctx context.Context) (*pgconn.Notification, error) {
@@ -135,15 +190,18 @@ func (l *listener) WaitForNotification(ctx context.Context) (*pgconn.Notificatio
 		if err := l.receive(ctx); err != nil {
 			return nil, err
 		}
-		note := l.node.message(notification, l.pending[0].Payload)
-		if note.fault != lost {
-			if err := l.node.travel(ctx, note.there); err != nil {
+		got := l.pending[0]
+		fate, _ := l.trip.node.draw(notification, got.Payload)
+		if fate.fault != lost {
+			t := l.trip
+			t.ctx, t.timer = ctx, time.NewTimer(time.Hour)
+			defer t.timer.Stop()
+			if err := t.travel(fate.there); err != nil {
 				return nil, err
 			}
 		}
-		got := l.pending[0]
 		l.pending = l.pending[1:]
-		switch note.fault {
+		switch fate.fault {
 		case lost:
 			continue
 		case twice:
@@ -158,23 +216,12 @@ func (l *listener) receive(ctx context.Context) error {
 	if len(l.pending) > 0 {
 		return nil
 	}
-	both, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(l.wire, cancel)()
-	got, err := l.Listener.WaitForNotification(both)
-	switch {
-	case err == nil:
+	got, err := l.Listener.WaitForNotification(ctx)
+	if errors.Is(err, net.ErrClosed) {
+		return errCut
+	}
+	if err == nil {
 		l.pending = append(l.pending, got)
-	case ctx.Err() == nil && l.wire.Err() != nil:
-		return errs.Errorf("pglocktest: the listening connection has ended: %w", io.ErrUnexpectedEOF)
 	}
-	return err
-}
-
-func (l *listener) Ping(ctx context.Context) error {
-	if l.wire.Err() != nil {
-		return errs.Errorf("pglocktest: the listening connection has ended: %w", io.ErrUnexpectedEOF)
-	}
-	_, err := carry(ctx, l.node, "ping", "", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Listener.Ping(ctx) })
 	return err
 }

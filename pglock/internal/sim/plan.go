@@ -2,9 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -141,8 +141,8 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return (least + time.Duration(r.Int64N(int64(d)+1))).Truncate(time.Microsecond)
 }
 
-// message is what happens to a statement, or to a notification.
-type message struct {
+// fate is what happens to a statement, or to a notification.
+type fate struct {
 	there, back time.Duration
 	fault       kind
 	extra       time.Duration // how much later than usual it is applied, or applied again
@@ -151,10 +151,9 @@ type message struct {
 	code        int
 }
 
-// draw returns the fate of a message, which its number decides.
-func (p *plan) draw(f Fault, now time.Duration) message {
-	r := rand.New(rand.NewPCG(p.seed, f.stream()))
-	m := message{
+// draw returns the fate of a message, by a source that its key has seeded.
+func (p *plan) draw(r *rand.Rand, f Fault, now time.Duration) fate {
+	m := fate{
 		there: latency(r), back: latency(r), extra: between(r, 0, 8*time.Second), patience: between(r, 0, 5*time.Second), arrives: r.IntN(2) == 0, code: r.IntN(len(refusals)),
 	}
 	rate, kinds := p.rate, []kind{lost, late, unanswered, unanswered, twice, slow, refused}
@@ -179,11 +178,56 @@ func (p *plan) draw(f Fault, now time.Duration) message {
 // notification is the Op of a notification, whose fault can be lost, slow or twice.
 const notification = "notification"
 
-// stream is a hash of the key.
-func (f Fault) stream() uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write(fmt.Appendf(make([]byte, 0, 64), "%d %s %s %d", f.Node, f.Op, f.About, f.Nth)) // never fails
-	return h.Sum64()
+// call is what messages of a process have in common that are numbered together.
+type call struct{ op, about string }
+
+// calls are those messages.
+type calls struct {
+	n    int
+	hash uint64 // of what they have in common
+}
+
+// draw draws the fate of the next message of a process, whose number decides it. wire is the
+// connection.
+func (n *Node) draw(op, about string) (drawn fate, wire chan struct{}) {
+	w := n.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := n.calls[call{op, about}]
+	if c == nil {
+		c = &calls{hash: hash(14695981039346656037, fmt.Sprintf("%d %s %s ", n.id, op, about))}
+		n.calls[call{op, about}] = c
+	}
+	c.n++
+	f := Fault{Node: n.id, Op: op, About: about, Nth: c.n}
+	w.source.Seed(w.plan.seed, hash(c.hash, strconv.Itoa(c.n)))
+	drawn = w.plan.draw(w.rand, f, w.Now())
+	if drawn.fault != "" {
+		f.Kind, f.Who = drawn.fault, n.name
+		n.suffers(op, drawn.fault)
+		w.struck(f)
+	}
+	return drawn, n.wire
+}
+
+// hash is FNV-1a of a text, which continues another hash.
+func hash(h uint64, text string) uint64 {
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
+	}
+	return h
+}
+
+// suffers notes the fault of a message. One that comes twice, or a refusal alone, delays nothing.
+func (n *Node) suffers(op string, k kind) {
+	now := time.Now()
+	switch {
+	case k == twice:
+	case k == refused && op != "upgrade" && now.Sub(n.refused) > 5*time.Second: // an upgrade ends the reader then
+		n.refused = now
+	default:
+		n.struck = now
+	}
 }
 
 func latency(r *rand.Rand) time.Duration {
@@ -197,7 +241,7 @@ func latency(r *rand.Rand) time.Duration {
 // refusals are errors of statements that were not applied.
 var refusals = []string{"40001", "57P01", "55P03", "53300"}
 
-func (m message) refusal() error {
+func (m fate) refusal() error {
 	return &pgconn.PgError{Severity: "ERROR", Code: refusals[m.code], Message: "refused by the plan of the world"}
 }
 

@@ -51,12 +51,12 @@ func (w *World) live(body func(w *World)) Result {
 	w.mu.Lock()
 	w.judge.starved(Starved)
 	w.mu.Unlock()
-	w.stop()
+	w.work.end()
 	w.await()
 	time.Sleep(LeastEnd)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.judge.look(nil, "end", "")
+	w.judge.look(event{op: "end"})
 	granted := w.judge.end()
 	return Result{Seed: w.plan.seed, Failures: w.failures, Faults: w.happened, Trace: w.trace, Grants: granted}
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/pglock/internal/memory"
 )
 
 // Table is a table of the server in memory, with a row for each key. A row that is missing is the
@@ -26,7 +29,8 @@ func NewTable[V any](w *World) *Table[V] {
 
 // Read returns the committed row of a key, for a process that asks the server.
 func (t *Table[V]) Read(ctx context.Context, n *Node, key string) (row V, err error) {
-	row, _, err = send(ctx, n.store, "read", key, 1, func(context.Context) (V, error) { return t.rows[key], nil })
+	answer, err := n.Carry(ctx, n.alive, memory.Message{Op: "read", About: key}, func(time.Time) (any, error) { return t.rows[key], nil })
+	row, _ = answer.(V)
 	return row, err
 }
 
@@ -40,12 +44,9 @@ func (t *Table[V]) Get(key string) V {
 // Update makes the commit of a transaction change a row as UPDATE does at READ COMMITTED: change is
 // called with the row that is committed then.
 func (t *Table[V]) Update(transaction pgx.Tx, key string, change func(row V) V) {
-	own, ok := transaction.(*tx)
-	if !ok {
+	if !memory.OnCommit(transaction, func() { t.rows[key] = change(t.rows[key]) }) {
 		t.world.Failf("the transaction is of another world, or of a database: %T", transaction)
-		return
 	}
-	own.effects = append(own.effects, func() { t.rows[key] = change(t.rows[key]) })
 }
 
 // All returns a copy of all rows. It may be called by a Check.

@@ -6,20 +6,13 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/backoff"
-	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/memory"
 )
 
@@ -28,8 +21,7 @@ type World struct {
 	server *memory.Server
 	plan   plan
 	began  time.Time
-	work   context.Context //nolint:containedctx // of all processes: ends when the run does
-	stop   context.CancelFunc
+	work   *life          // of all processes: ends when the run does
 	slots  sync.WaitGroup // of processes
 
 	mu        sync.Mutex // one statement at a time; guards what follows
@@ -45,40 +37,21 @@ type World struct {
 	checks    []func() error
 	failures  []string
 	lossy     bool // a failover has lost what was committed
+	source    rand.PCG
+	rand      *rand.Rand // of source
 
 	draws struct {
 		sync.Mutex
-		at time.Time
-		n  uint64
+		at     time.Time
+		n      uint64
+		source rand.PCG
 	}
 }
 
-// Node is one life of a process: it ends when the process crashes.
-type Node struct {
-	*pglock.Client
-	world *World
-	store *store
-	id    int
-	slot  int
-	name  string
-
-	mu         sync.Mutex
-	counts     map[Fault]int   // of messages, by what they are
-	connection context.Context //nolint:containedctx // ends when the connections are cut
-	end        context.CancelFunc
-	restUntil  time.Time
-	struck     time.Time // by the last fault that delays it
-	refused    time.Time // a statement, by the last such fault
-	dead       bool      // it has crashed or left
-	leaving    bool      // its client closes
-	left       bool      // its client is closed
-	crash      func()
-}
-
 func newWorld(p plan) *World {
-	w := &World{server: memory.NewServer(), plan: p, began: time.Now(), copies: map[int]func(){}}
+	w := &World{server: memory.NewServer(), plan: p, began: time.Now(), copies: map[int]func(){}, work: newLife()}
 	w.judge = newJudge(w)
-	w.work, w.stop = context.WithCancel(context.Background())
+	w.rand = rand.New(&w.source)
 	return w
 }
 
@@ -96,7 +69,8 @@ func (w *World) random(n int64) int64 {
 		d.at, d.n = now, 0
 	}
 	d.n++
-	return rand.New(rand.NewPCG(w.plan.seed^d.n<<48, uint64(now.UnixNano()))).Int64N(n)
+	d.source.Seed(w.plan.seed^d.n<<48, uint64(now.UnixNano()))
+	return rand.New(&d.source).Int64N(n)
 }
 
 // Failf reports a violation.
@@ -148,170 +122,6 @@ const faultLine = "fault: "
 func (w *World) struck(f Fault) {
 	w.happened = append(w.happened, f)
 	w.tracef(faultLine+"%v", f)
-}
-
-// Go starts processes, which do the work each with a client of its own. One that crashes begins
-// again: its context ends, and its client reaches nothing any more. The context of all ends with
-// the run.
-func (w *World) Go(name string, processes int, work func(ctx context.Context, p *Node), opts ...pglock.Option) {
-	for i := range processes {
-		w.mu.Lock()
-		slot := w.slotCount
-		w.slotCount++
-		w.mu.Unlock()
-		w.slots.Go(func() {
-			for w.work.Err() == nil {
-				ctx, crash := context.WithCancelCause(w.work)
-				p := w.open(ctx, crash, slot, fmt.Sprintf("%s %d", name, i+1), opts)
-				if p != nil {
-					p.run(ctx, work)
-					p.leave()
-				}
-				crashed := errors.Is(context.Cause(ctx), errCrash)
-				crash(nil)
-				if !crashed {
-					return
-				}
-				if p != nil {
-					time.Sleep(p.restsFor())
-				}
-			}
-		})
-	}
-}
-
-var errCrash = errors.New("the process has crashed")
-
-// run does the work of a process.
-func (n *Node) run(ctx context.Context, work func(ctx context.Context, p *Node)) {
-	defer func() {
-		if r := recover(); r != nil {
-			n.world.Failf("panic: %s: %v\n%s", n.name, r, debug.Stack())
-		}
-	}()
-	work(ctx, n)
-	for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
-		if ctx.Err() == nil && l.Err() == nil {
-			n.world.Failf("release: %s ends with its lease of %q, token %d", n.name, l.Name(), l.Token())
-		}
-	}
-}
-
-// open starts a process, and returns nil if the run ends before it has a client.
-func (w *World) open(ctx context.Context, crash context.CancelCauseFunc, slot int, name string, opts []pglock.Option) *Node {
-	n := &Node{world: w, slot: slot, name: name, counts: map[Fault]int{}, crash: func() { crash(errCrash) }}
-	n.connection, n.end = context.WithCancel(context.Background())
-	w.mu.Lock()
-	n.id = len(w.nodes)
-	w.nodes = append(w.nodes, n)
-	lives := 1
-	for _, other := range w.nodes {
-		if other.slot == slot {
-			lives++
-		}
-	}
-	if lives > 2 {
-		n.name = fmt.Sprintf("%s (life %d)", name, lives-1)
-	}
-	w.mu.Unlock()
-	opts = append([]pglock.Option{pglock.WithLogger(nil), pglock.WithHolder(n.name), pglock.WithSchema(schema.Default), pglock.WithObserver(w.judge.hooks(n))}, opts...)
-	for {
-		client, err := backend.Inside.Open(ctx, func(life context.Context) backend.Store {
-			n.store = &store{Store: w.server.Connect(context.Background()), node: n, life: life}
-			return n.store
-		}, opts)
-		if err == nil {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			n.Client = client.(*pglock.Client)
-			return n
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// leave closes the client, of a process that has crashed without a word to the server.
-func (n *Node) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	n.world.mu.Lock()
-	n.leaving = true
-	n.world.mu.Unlock()
-	err := n.Close(ctx)
-	n.world.mu.Lock()
-	defer n.world.mu.Unlock()
-	n.dead, n.left = true, true
-	n.world.judge.closed(n, err)
-}
-
-// Begin begins a transaction, as pglocktest.Locks.Begin does.
-func (n *Node) Begin(ctx context.Context) (pgx.Tx, error) { return n.store.Begin(ctx) }
-
-func (n *Node) wire() context.Context {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.connection
-}
-
-// cut ends the connections.
-func (n *Node) cut(last bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.end()
-	if !last {
-		n.connection, n.end = context.WithCancel(context.Background())
-	}
-}
-
-// message draws the fate of the next message.
-func (n *Node) message(op, about string) message {
-	w := n.world
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := Fault{Node: n.id, Op: op, About: about}
-	n.counts[f]++
-	f.Nth = n.counts[f]
-	m := w.plan.draw(f, w.Now())
-	if m.fault != "" {
-		f.Kind, f.Who = m.fault, n.name
-		n.suffers(op, m.fault)
-		w.struck(f)
-	}
-	return m
-}
-
-// suffers notes the fault of a message. One that comes twice, or a refusal alone, delays nothing.
-func (n *Node) suffers(op string, k kind) {
-	now := time.Now()
-	switch {
-	case k == twice:
-	case k == refused && op != "upgrade" && now.Sub(n.refused) > 5*time.Second: // an upgrade ends the reader then
-		n.refused = now
-	default:
-		n.struck = now
-	}
-}
-
-// blockedFor returns how long no message moves.
-func (n *Node) blockedFor() time.Duration {
-	w := n.world
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	until := n.restUntil
-	if w.busyUntil.After(until) {
-		until = w.busyUntil
-	}
-	return time.Until(until)
-}
-
-// restsFor returns how long the process rests.
-func (n *Node) restsFor() time.Duration {
-	n.world.mu.Lock()
-	defer n.world.mu.Unlock()
-	return time.Until(n.restUntil)
 }
 
 // disrupt carries out the plan's faults of the world.
@@ -379,11 +189,10 @@ func (w *World) strike(i int, f Fault) {
 	case rests:
 		all(func(n *Node) { n.restUntil = until })
 	case cut:
-		all(func(n *Node) { n.cut(false) })
+		all((*Node).cut)
 	case crashes:
 		all(func(n *Node) {
-			n.restUntil, n.dead = until, true
-			n.cut(true)
+			n.restUntil = until
 			n.crash()
 		})
 	case hangs:
@@ -398,7 +207,7 @@ func (w *World) strike(i int, f Fault) {
 		}
 		w.server.SetDown(true)
 		if f.Kind != full {
-			all(func(n *Node) { n.cut(false) })
+			all((*Node).cut)
 		}
 		all(func(*Node) {})
 		time.AfterFunc(f.For, func() { w.server.SetDown(false) })
@@ -408,7 +217,7 @@ func (w *World) strike(i int, f Fault) {
 		w.server.Advance(f.Step)
 		all(func(*Node) {})
 	}
-	w.judge.look(nil, string(f.Kind), "")
+	w.judge.look(event{op: string(f.Kind)})
 }
 
 // failOver promotes a standby, which may lack the last grants.
@@ -435,9 +244,6 @@ type grantKey struct {
 
 // Random returns a number of at least 0 and less than n.
 func (w *World) Random(n int) int { return int(w.random(int64(n))) }
-
-// Name is the name of the process and of this life of it.
-func (n *Node) Name() string { return n.name }
 
 // Sleep waits for d, and at most until ctx is done.
 func Sleep(ctx context.Context, d time.Duration) { _ = backoff.Sleep(ctx, d) }

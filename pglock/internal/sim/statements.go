@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// subject says what a statement is about, the same for the same statement of another run.
+func subject(args any) string {
+	switch a := args.(type) {
+	case string:
+		return a
+	case fencing.Fence:
+		return a.Name
+	case *leasetable.Request:
+		return a.Name
+	case leasetable.Ticket:
+		return strings.Join(a.Names, ", ")
+	case []string:
+		return strings.Join(a, ", ")
+	case []*leasetable.Request:
+		if len(a) == 1 {
+			return a[0].Name
+		}
+		names := make([]string, len(a))
+		for i, r := range a {
+			names[i] = r.Name
+		}
+		return strings.Join(names, ", ")
+	case []leasetable.Extension:
+		return fmt.Sprint(len(a), " grants")
+	case []fencing.Fence:
+		return fmt.Sprint(len(a), " grants")
+	case []leasetable.Ticket:
+		return fmt.Sprint(len(a), " tickets")
+	}
+	return ""
+}
+
+// before notes a statement that is about to be applied. The caller holds the world's mu.
+func (j *judge) before(t *trip) {
+	switch a := t.message.About.(type) {
+	case []*leasetable.Request:
+		for _, r := range a {
+			j.asks(r, "")
+		}
+	case leasetable.Ticket:
+		j.leaves(t.node, a, t.sent)
+	case *leasetable.Request:
+		if t.message.Op == "handoff" {
+			j.asks(a, t.message.Client)
+			j.clients[t.message.Client] = t.node
+		}
+	}
+}
+
+// after notes the answer to a statement.
+func (j *judge) after(t *trip, answer any, err error) {
+	switch a := answer.(type) {
+	case []leasetable.Grant:
+		granted := func(g leasetable.Grant) bool { return g.Outcome == leasetable.Granted }
+		j.unchanged = t.message.Op != "acquire_slots" && !slices.ContainsFunc(a, granted)
+	case leasetable.Grant:
+		if t.message.Reader != 0 && a.Outcome == leasetable.Granted {
+			j.upgraded[t.message.Reader] = a.Token
+		}
+	case leasetable.GrantCall:
+		if t.message.Op == "revoke_grant" {
+			j.revokes(t.message.About.(fencing.Fence).Token, a)
+		}
+	case leasetable.Position:
+		j.joins(t.node, t.message.Client, a)
+	}
+	if effects, commits := t.message.About.([]func()); commits && err == nil {
+		for _, effect := range effects {
+			effect()
+		}
+	}
+}
