@@ -1,7 +1,7 @@
 package pglock
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"sync"
 
@@ -62,10 +62,16 @@ func (r *registry) holds(name string, token fencing.Token) bool {
 	return l != nil && l.fence.Token == token
 }
 
+// all returns the leases, oldest grants first, so that a simulation that runs again does the same.
 func (r *registry) all() []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.leases))
+	all := make([]*Lease, 0, len(r.leases))
+	for l := range r.leases {
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b *Lease) int { return cmp.Compare(a.fence.Token, b.fence.Token) })
+	return all
 }
 
 // close refuses further leases and returns those that Close releases.
