@@ -31,6 +31,7 @@ type Server struct {
 	sessions []*listener
 	sent     []pgconn.Notification    // by this statement
 	asked    time.Time                // when this statement was sent
+	touched  []*lock                  // since Touched
 	marks    map[string]fencing.Token // of resources
 	keys     map[string]*key          // of package once
 	nested   []*wait                  // calls that wait while they hold locks
@@ -59,6 +60,7 @@ type lock struct {
 	roomSince time.Time // the head could have been granted the lock
 	ended     string    // the request of the last grant that was whole or has ended
 	revoked   map[fencing.Token]string
+	touched   bool // it is in Server.touched
 }
 
 // grant is a grant that was not released, alive or expired.
@@ -106,7 +108,15 @@ func (s *Server) lock(name string) *lock {
 		at, _ := slices.BinarySearch(s.order, name)
 		s.order = slices.Insert(s.order, at, name)
 	}
+	s.touch(l)
 	return l
+}
+
+func (s *Server) touch(l *lock) {
+	if !l.touched {
+		l.touched = true
+		s.touched = append(s.touched, l)
+	}
 }
 
 // size is the sum of the weights that may be granted.
@@ -574,7 +584,7 @@ func (s *Server) Advance(d time.Duration) {
 	s.sent = nil
 	now := time.Now()
 	for _, name := range s.order {
-		l := s.names[name]
+		l := s.lock(name)
 		for _, g := range l.grants {
 			g.acquired, g.expires = g.acquired.Add(-d), g.expires.Add(-d)
 		}

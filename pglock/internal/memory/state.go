@@ -41,6 +41,19 @@ func (s *Server) Tickets(name string) (queue []Ticket) {
 	return queue
 }
 
+// Touched returns the names that statements were about since the last call. The grants and tickets
+// of others have not changed, but for the passing of time.
+func (s *Server) Touched(names []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.touched {
+		l.touched = false
+		names = append(names, l.name)
+	}
+	s.touched = s.touched[:0]
+	return names
+}
+
 // Names returns all names, sorted. The caller must not change it.
 func (s *Server) Names() []string {
 	s.mu.Lock()
@@ -73,11 +86,23 @@ func (s *Server) Grants(visit func(g Grant)) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, name := range s.order {
-		l := s.names[name]
-		for _, g := range l.grants {
-			if g.expires.After(now) {
-				visit(Grant{name, l.size(), g.token, g.weight, g.holder, g.request, g.asked != nil, g.expires})
-			}
+		s.names[name].visit(now, visit)
+	}
+}
+
+// GrantsOf is Grants of one name.
+func (s *Server) GrantsOf(name string, visit func(g Grant)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.names[name]; l != nil {
+		l.visit(time.Now(), visit)
+	}
+}
+
+func (l *lock) visit(now time.Time, visit func(g Grant)) {
+	for _, g := range l.grants {
+		if g.expires.After(now) {
+			visit(Grant{l.name, l.size(), g.token, g.weight, g.holder, g.request, g.asked != nil, g.expires})
 		}
 	}
 }
@@ -99,8 +124,8 @@ func (s *Server) endSessions() {
 
 func (s *Server) emptyUnlogged() {
 	s.nested = nil
-	for _, l := range s.names {
-		l.waiters = nil
+	for _, name := range s.order {
+		s.lock(name).waiters = nil
 	}
 }
 
@@ -114,7 +139,7 @@ func (s *Server) Copy() (promote func()) {
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.names, s.marks, s.keys, s.order = names, marks, keys, slices.Sorted(maps.Keys(names))
+		s.names, s.marks, s.keys, s.order, s.touched = names, marks, keys, slices.Sorted(maps.Keys(names)), nil
 		s.emptyUnlogged()
 		s.sequence += 1 << 32 // the timeline
 	}
@@ -124,6 +149,7 @@ func copyNames(names map[string]*lock) map[string]*lock {
 	all := make(map[string]*lock, len(names))
 	for name, l := range names {
 		c := *l
+		c.touched = false
 		c.revoked = maps.Clone(l.revoked)
 		c.grants = nil
 		for _, g := range l.grants {

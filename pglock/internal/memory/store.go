@@ -641,7 +641,7 @@ func (c *Store) DeleteRows(ctx context.Context, tickets []leasetable.Ticket) err
 func (c *Store) QuitQueue(ctx context.Context, client string) error {
 	return c.do(ctx, Message{Op: "quit_queue"}, func() {
 		for _, name := range c.server.order {
-			l := c.server.names[name]
+			l := c.server.lock(name)
 			waited := false
 			l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
 				own := w.client == client || strings.HasPrefix(w.client, client+schema.AllSuffix+"/")

@@ -97,8 +97,8 @@ func (j *judge) orphans() {
 }
 
 // extends judges the deadline of a lease, which a renewal does not shorten.
-func (j *judge) extends(n *Node, l *pglock.Lease, deadline time.Time) {
-	if seen := j.grants[l.Fences()[0].Name][l.Token()]; seen != nil {
+func (j *judge) extends(n *Node, l *pglock.Lease, f fencing.Fence, deadline time.Time) {
+	if seen := j.grants[f.Name][f.Token]; seen != nil {
 		if deadline.Before(seen.deadline) && seen.Holder == n.name {
 			j.world.failf("renewal: %s has the deadline of its lease of %q, token %d, shortened by %v", n.name, l.Name(), l.Token(), seen.deadline.Sub(deadline))
 		}

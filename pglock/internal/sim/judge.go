@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 // judge compares what the server has with what was promised. Its world's mu guards it.
 type judge struct {
 	world     *World
-	looks     int                                     // that were taken
+	names     []string                                // that the last look was about
 	grants    map[string]map[fencing.Token]*grantSeen // by name
 	newest    map[string]fencing.Token                // of a name
 	excused   map[fencing.Token]bool                  // the plan has ended their grants
@@ -39,7 +38,7 @@ type judge struct {
 type grantSeen struct {
 	memory.Grant
 	first time.Time
-	last  int // the number of the last look
+	live  bool // the last look at its name has seen it
 
 	ownerless bool      // perhaps
 	held      time.Time // when its client had a lease of it, or the grant was excused
@@ -78,32 +77,51 @@ func (j *judge) look(what event) {
 		j.check(what)
 		return
 	}
-	j.looks++
-	var next time.Time
-	name, sum := "", 0
-	j.world.server.Grants(func(g memory.Grant) {
-		if g.Name != name {
-			name, sum = g.Name, 0
+	j.names = j.world.server.Touched(j.names[:0])
+	if j.rewound { // what is forgotten was not touched
+		for _, l := range j.all {
+			j.names = append(j.names, l.name)
 		}
+	}
+	for _, name := range j.names {
+		j.lookAt(name, what)
+	}
+	j.rewound, j.twice = false, false
+	if j.world.tracing && what.op == "commit" {
+		j.world.tracef("%v", what)
+	}
+	j.trust(what)
+	j.lookAgain()
+	j.check(what)
+}
+
+// lookAt looks at a name.
+func (j *judge) lookAt(name string, what event) {
+	l, now := j.lines[name], time.Now()
+	if l == nil {
+		l = &line{name: name}
+		j.lines[name], j.all = l, append(j.all, l)
+	}
+	l.pass(now)
+	before, after, size, sum := l.grants, []*grantSeen(nil), l.size, 0
+	j.world.server.GrantsOf(name, func(g memory.Grant) {
 		if sum += g.Weight; sum > g.Size && sum-g.Weight <= g.Size {
 			j.world.failf("I1: %d of %d permits of %q are granted (%v)", sum, g.Size, g.Name, what)
 		}
-		j.see(g, what)
-		if next.IsZero() || g.Expires.Before(next) {
-			next = g.Expires
-		}
+		size = g.Size
+		after = append(after, j.see(l, g, what))
 	})
-	j.lookAtQueues()
-	j.rewound, j.twice = false, false
-	if j.world.tracing {
-		if what.op == "commit" {
-			j.world.tracef("%v", what)
+	l.grants, l.size = after, size
+	for _, g := range before {
+		if g.live = slices.Contains(after, g); !g.live && j.world.tracing {
+			j.world.tracef("the grant %d of %q has ended, until %v: %v", g.Token, name, g.Expires.Sub(j.world.began), what)
 		}
-		j.traceEnds(what)
 	}
-	j.trust(what)
-	j.lookAgain(next)
-	j.check(what)
+	l.queue = j.world.server.Tickets(name)
+	if j.rewound {
+		l.full = time.Time{} // by the server's clock it may have been free for long
+	}
+	l.pass(now)
 }
 
 // reads are the statements that change neither grants nor queues.
@@ -114,8 +132,17 @@ var reads = map[string]bool{
 }
 
 // lookAgain looks at the next expiry of a grant, which no lease may outlive.
-func (j *judge) lookAgain(at time.Time) {
-	if at.IsZero() || !j.expiry.IsZero() && time.Now().Before(j.expiry) && !at.Before(j.expiry) {
+func (j *judge) lookAgain() {
+	now := time.Now()
+	var at time.Time
+	for _, l := range j.all {
+		for _, g := range l.grants {
+			if g.Expires.After(now) && (at.IsZero() || g.Expires.Before(at)) {
+				at = g.Expires
+			}
+		}
+	}
+	if at.IsZero() || now.Before(j.expiry) && !at.Before(j.expiry) {
 		return // an earlier look comes first
 	}
 	j.expiry = at
@@ -139,7 +166,7 @@ func (j *judge) check(what event) {
 }
 
 // see notes a grant.
-func (j *judge) see(g memory.Grant, what event) {
+func (j *judge) see(l *line, g memory.Grant, what event) *grantSeen {
 	ofName := j.grants[g.Name]
 	if ofName == nil {
 		ofName = map[fencing.Token]*grantSeen{}
@@ -157,37 +184,27 @@ func (j *judge) see(g memory.Grant, what event) {
 			j.world.failf("I2: the token %d of %q is not above %d (%v)", g.Token, g.Name, j.newest[g.Name], what)
 		}
 		j.newest[g.Name] = g.Token
-		j.inOrder(g, what)
+		j.inOrder(l, g, what)
 		j.afterHold(g, what)
-	} else if revived := seen.last < j.looks-1 || !seen.Expires.After(time.Now()); revived && j.rewound {
+	} else if revived := !seen.live || !seen.Expires.After(time.Now()); revived && j.rewound {
 		j.excused[g.Token] = true
 	} else if revived {
 		j.world.failf("I5: the grant of %q, token %d, lives again (%v)", g.Name, g.Token, what)
 	}
 	j.longest[g.Name] = max(j.longest[g.Name], time.Until(g.Expires))
-	if seen.last, seen.Grant = j.looks, g; g.Asked && seen.asked.IsZero() {
+	if seen.live, seen.Grant = true, g; g.Asked && seen.asked.IsZero() {
 		seen.asked = time.Now()
 	}
 	if j.excused[g.Token] {
 		seen.held = time.Now()
 	}
+	return seen
 }
 
-// traceEnds notes the grants that the look before has seen, and this one has not.
-func (j *judge) traceEnds(what event) {
-	for _, name := range slices.Sorted(maps.Keys(j.grants)) {
-		for token, seen := range j.grants[name] {
-			if seen.last == j.looks-1 {
-				j.world.tracef("the grant %d of %q has ended, until %v: %v", token, name, seen.Expires.Sub(j.world.began), what)
-			}
-		}
-	}
-}
-
-// live reports whether the last look has seen a grant.
+// live reports whether a grant lives.
 func (j *judge) live(name string, token fencing.Token) bool {
 	seen := j.grants[name][token]
-	return seen != nil && seen.last == j.looks
+	return seen != nil && seen.live && seen.Expires.After(time.Now())
 }
 
 // trust compares the leases that clients trust with the grants.
@@ -202,8 +219,9 @@ func (j *judge) trust(what event) {
 			if !time.Now().Before(deadline) || l.Err() != nil || j.excused[l.Token()] || j.revoked[l.Token()] || j.upgraded[l.Token()] != 0 {
 				continue
 			}
-			j.extends(n, l, deadline)
-			for _, f := range l.Fences() {
+			fences := l.Fences()
+			j.extends(n, l, fences[0], deadline)
+			for _, f := range fences {
 				if !j.live(f.Name, f.Token) {
 					j.world.failf("I3: %s trusts its lease of %q, token %d, whose grant has ended (%v)", n.name, f.Name, f.Token, what)
 					j.excused[f.Token] = true
@@ -217,7 +235,7 @@ func (j *judge) trust(what event) {
 func (j *judge) excuse(changed func(name string, token fencing.Token, until time.Time) bool) {
 	for name, ofName := range j.grants {
 		for token, seen := range ofName {
-			if seen.last == j.looks && changed(name, token, seen.Expires) {
+			if j.live(name, token) && changed(name, token, seen.Expires) {
 				j.excused[token] = true
 			}
 		}

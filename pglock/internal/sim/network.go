@@ -23,17 +23,17 @@ const repeated = 2
 // Carry sends a statement as link.Link.Send does. The plan decides what happens to it and to its
 // answer.
 func (n *Node) Carry(ctx, life context.Context, m memory.Message, apply func(sent time.Time) (any, error)) (answer any, err error) {
-	t := trip{node: n, ctx: ctx, life: life, message: m, about: subject(m.About), apply: apply}
-	if !m.Repeatable {
-		return t.attempt()
+	t := &trip{node: n, ctx: ctx, life: life, message: m, about: subject(m.About), apply: apply}
+	if m.Repeatable {
+		t.until = time.Now().Add(timing.StatementBound)
 	}
-	t.until = time.Now().Add(timing.StatementBound)
 	for try := 1; ; try++ {
-		next := t
-		answer, err = next.attempt()
-		if err == nil || !link.Transient(err) || ctx.Err() != nil || life.Err() != nil || !time.Now().Before(t.until) || try == repeated {
+		answer, err = t.attempt()
+		if err == nil || try == repeated || !link.Transient(err) || ctx.Err() != nil || life.Err() != nil || !time.Now().Before(t.until) {
 			return answer, err
 		}
+		next := *t // the first one may still arrive
+		t = &next
 	}
 }
 
@@ -55,9 +55,10 @@ type trip struct {
 
 func (t *trip) attempt() (answer any, err error) {
 	n := t.node
-	t.sent, t.timer = time.Now(), time.NewTimer(time.Hour)
-	defer t.timer.Stop()
+	t.sent = time.Now()
 	t.fate, t.wire = n.draw(t.message.Op, t.about)
+	t.timer = n.world.timer()
+	defer n.world.free(t.timer)
 	f := &t.fate
 	switch f.fault {
 	case refused:
@@ -99,6 +100,26 @@ func (t *trip) attempt() (answer any, err error) {
 	return answer, err
 }
 
+// timer returns a timer that is set for later.
+func (w *World) timer() *time.Timer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if last := len(w.timers) - 1; last >= 0 {
+		t := w.timers[last]
+		w.timers = w.timers[:last]
+		return t
+	}
+	return time.NewTimer(time.Hour)
+}
+
+// free keeps a timer for further use.
+func (w *World) free(t *time.Timer) {
+	t.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timers = append(w.timers, t)
+}
+
 // arrive applies the statement at the server, and judges what has become of it.
 func (t *trip) arrive() (answer any, err error) {
 	w := t.node.world
@@ -126,10 +147,9 @@ func (t *trip) silence() error {
 func (t *trip) travel(d time.Duration) error {
 	own := d
 	for d > 0 {
-		left := time.Until(t.until)
-		bounded := !t.until.IsZero() && left <= d
+		bounded := !t.until.IsZero() && time.Until(t.until) <= d
 		if bounded {
-			d = left
+			d = time.Until(t.until)
 		}
 		t.timer.Reset(d)
 		select { // if more than one is ready, any of them is right
@@ -194,9 +214,10 @@ func (l *listener) WaitForNotification(ctx context.Context) (*pgconn.Notificatio
 		fate, _ := l.trip.node.draw(notification, got.Payload)
 		if fate.fault != lost {
 			t := l.trip
-			t.ctx, t.timer = ctx, time.NewTimer(time.Hour)
-			defer t.timer.Stop()
-			if err := t.travel(fate.there); err != nil {
+			t.ctx, t.timer = ctx, t.node.world.timer()
+			err := t.travel(fate.there)
+			t.node.world.free(t.timer)
+			if err != nil {
 				return nil, err
 			}
 		}

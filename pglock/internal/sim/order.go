@@ -15,6 +15,7 @@ type order struct {
 	clients map[string]*Node // that have joined a queue, by their names there
 	drawn   map[int64]time.Time
 	lines   map[string]*line // by name
+	all     []*line          // the same, in the order in which they were seen
 }
 
 // asked is an attempt.
@@ -25,8 +26,9 @@ type asked struct {
 
 // line is the queue of a name, as the last look has seen it.
 type line struct {
+	name    string
 	queue   []memory.Ticket
-	grants  []memory.Grant
+	grants  []*grantSeen
 	size    int
 	full    time.Time // the last look at which no permit was free: since then others may skip the head
 	blocked time.Time // the last look at which the lock was not free for the head
@@ -35,7 +37,7 @@ type line struct {
 }
 
 func newOrder() order {
-	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[string]*line{}}
+	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[string]*line{}, nil}
 }
 
 // asks notes an attempt.
@@ -66,35 +68,34 @@ func (j *judge) leaves(n *Node, t leasetable.Ticket, sent time.Time) {
 	}
 }
 
-// lookAtQueues notes the queues and grants.
-func (j *judge) lookAtQueues() {
-	now := time.Now()
-	for _, l := range j.lines {
-		l.grants = l.grants[:0]
+// pass notes what has happened to a line until now, when nothing but the time has changed it.
+func (l *line) pass(now time.Time) {
+	changed := now
+	for ; len(l.queue) > 0 && !l.queue[0].Expires.After(now); l.queue = l.queue[1:] {
+		changed = l.queue[0].Expires
 	}
-	j.world.server.Grants(func(g memory.Grant) {
-		l := j.lines[g.Name]
-		if l == nil {
-			l = &line{}
-			j.lines[g.Name] = l
-		}
-		l.grants, l.size = append(l.grants, g), g.Size
-	})
-	for name, l := range j.lines {
-		if l.queue = j.world.server.Tickets(name); len(l.queue) > 0 && l.head != l.queue[0].Number {
-			l.head, l.since = l.queue[0].Number, now
-		}
-		room := l.room(now)
-		switch {
-		case room < 1:
-			l.full = now
-		case j.rewound: // by the server's clock it may have been free for long
-			l.full = time.Time{}
-		}
-		if room < l.wanted() {
-			l.blocked = now
+	if len(l.queue) > 0 && l.head != l.queue[0].Number {
+		l.head, l.since = l.queue[0].Number, changed
+	}
+	if full := l.lacked(1, now); full.After(l.full) {
+		l.full = full
+	}
+	if blocked := l.lacked(l.wanted(), now); blocked.After(l.blocked) {
+		l.blocked = blocked
+	}
+}
+
+// lacked returns when fewer than n permits were free for the last time.
+func (l *line) lacked(n int, now time.Time) (last time.Time) {
+	if l.room(now) < n {
+		return now
+	}
+	for _, g := range l.grants {
+		if l.room(g.Expires.Add(-1)) < n && g.Expires.After(last) && !g.Expires.After(now) {
+			last = g.Expires
 		}
 	}
+	return last
 }
 
 // wanted is how many permits the head wants.
@@ -118,10 +119,10 @@ func (l *line) room(now time.Time) int {
 
 // inOrder judges a new grant: it leaves enough for those that wait before it, unless the head could
 // have been granted the lock for long enough.
-func (j *judge) inOrder(g memory.Grant, what event) {
-	l, now := j.lines[g.Name], time.Now()
+func (j *judge) inOrder(l *line, g memory.Grant, what event) {
+	now := time.Now()
 	a, asked := j.asking[g.Request]
-	if l == nil || !asked || a.ticket == leasetable.BargeTicket {
+	if !asked || a.ticket == leasetable.BargeTicket {
 		return
 	}
 	wanted, before := g.Weight, 0
@@ -147,7 +148,8 @@ func (j *judge) inOrder(g memory.Grant, what event) {
 // idle judges the time for which a lock is free and its queue has a head that could be granted it.
 func (j *judge) idle() {
 	now := time.Now()
-	for name, l := range j.lines {
+	for _, l := range j.all {
+		l.pass(now)
 		// A ticket for several names may wait for another one.
 		if len(l.queue) == 0 || l.room(now) < l.wanted() || strings.Contains(l.queue[0].Client, "/") {
 			continue
@@ -161,7 +163,7 @@ func (j *judge) idle() {
 			bound = Prompt
 		}
 		if n := j.clients[l.queue[0].Client]; n != nil && j.healthy(n) && now.Sub(free) > bound {
-			j.world.failf("I6: %q is free for %v, and the head of its queue, %s, is not granted it", name, now.Sub(free), n.name)
+			j.world.failf("I6: %q is free for %v, and the head of its queue, %s, is not granted it", l.name, now.Sub(free), n.name)
 			l.since = now
 		}
 	}

@@ -195,7 +195,7 @@ func (n *Node) draw(op, about string) (drawn fate, wire chan struct{}) {
 	defer w.mu.Unlock()
 	c := n.calls[call{op, about}]
 	if c == nil {
-		c = &calls{hash: hash(14695981039346656037, fmt.Sprintf("%d %s %s ", n.id, op, about))}
+		c = &calls{hash: hash(14695981039346656037, strconv.Itoa(n.id)+" "+op+" "+about+" ")}
 		n.calls[call{op, about}] = c
 	}
 	c.n++

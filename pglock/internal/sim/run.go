@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,7 @@ func run(t *testing.T, p plan, trace bool, body func(w *World)) (r Result) {
 	one.Lock()
 	defer one.Unlock()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // the heap of a world is small
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(p)
 		w.tracing = trace

@@ -39,6 +39,7 @@ type World struct {
 	lossy     bool // a failover has lost what was committed
 	source    rand.PCG
 	rand      *rand.Rand // of source
+	timers    []*time.Timer
 
 	draws struct {
 		sync.Mutex
