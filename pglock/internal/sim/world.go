@@ -43,8 +43,7 @@ type World struct {
 
 	draws struct {
 		sync.Mutex
-		at     time.Time
-		n      uint64
+		n      uint64 // of Random
 		source rand.PCG
 	}
 }
@@ -59,18 +58,16 @@ func newWorld(p plan) *World {
 // Now returns the time since the start.
 func (w *World) Now() time.Duration { return time.Since(w.began) }
 
-// random is the source of the clients' random times: it depends on the time, and not on what was
-// drawn before, so that a small difference has small effects.
-func (w *World) random(n int64) int64 {
+// random is the source of the clients' random times. It depends on the time and on n alone: what
+// happens at the same time happens in another order when a world runs again.
+func (w *World) random(n int64) int64 { return w.draw(uint64(n), n) }
+
+// draw returns a number less than n, from a source that the time and key seed.
+func (w *World) draw(key uint64, n int64) int64 {
 	d := &w.draws
 	d.Lock()
 	defer d.Unlock()
-	now := time.Now()
-	if now != d.at {
-		d.at, d.n = now, 0
-	}
-	d.n++
-	d.source.Seed(w.plan.seed^d.n<<48, uint64(now.UnixNano()))
+	d.source.Seed(w.plan.seed^key<<16, uint64(time.Now().UnixNano()))
 	return rand.New(&d.source).Int64N(n)
 }
 
@@ -244,7 +241,13 @@ type grantKey struct {
 }
 
 // Random returns a number of at least 0 and less than n.
-func (w *World) Random(n int) int { return int(w.random(int64(n))) }
+func (w *World) Random(n int) int {
+	w.draws.Lock()
+	w.draws.n++
+	key := w.draws.n
+	w.draws.Unlock()
+	return int(w.draw(key, int64(n)))
+}
 
 // Sleep waits for d, and at most until ctx is done.
 func Sleep(ctx context.Context, d time.Duration) { _ = backoff.Sleep(ctx, d) }
