@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -100,12 +103,16 @@ const (
 func Simulate(t *testing.T, body func(w *World)) {
 	t.Helper()
 	first, seeds, limit := uint64(1), uint64(200), 2*time.Second
+	others := func() uint64 { return 0 }
 	if text := os.Getenv("PGLOCK_SIM"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
 			t.Fatalf("PGLOCK_SIM=%q is no duration: write 30s or 10m", text)
 		}
 		first, seeds, limit = uint64(time.Now().UnixNano()), math.MaxUint64, d // other worlds each time
+		if os.Getenv("PGLOCK_SEED") == "" {
+			others = beside(t)
+		}
 	}
 	if text := os.Getenv("PGLOCK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -117,8 +124,38 @@ func Simulate(t *testing.T, body func(w *World)) {
 	failure, runs := Search(t, first, seeds, limit, body)
 	if failure != "" {
 		t.Error(failure)
+	} else {
+		runs += others()
 	}
 	t.Logf("%d worlds", runs)
+}
+
+// beside runs the same test in a process for each further processor, because a world has only one.
+// The result waits for them, and returns how many worlds they have run.
+func beside(t *testing.T) func() (runs uint64) {
+	t.Helper()
+	const further = "PGLOCK_SIM_FURTHER"
+	var processes []*exec.Cmd
+	for range runtime.NumCPU() - 1 {
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.timeout=0", "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
+		c.Env, c.Stdout, c.Stderr = append(os.Environ(), further+"=1"), &bytes.Buffer{}, os.Stderr
+		if os.Getenv(further) == "" && c.Start() == nil { // without it, the test is slower
+			processes = append(processes, c)
+		}
+	}
+	return func() (runs uint64) {
+		for _, c := range processes {
+			err, out := c.Wait(), fmt.Sprint(c.Stdout)
+			if err != nil {
+				t.Errorf("in another process: %v\n%s", err, out)
+			}
+			if m := regexp.MustCompile(`: (\d+) worlds`).FindStringSubmatch(out); m != nil {
+				n, _ := strconv.ParseUint(m[1], 10, 64) // digits
+				runs += n
+			}
+		}
+		return runs
+	}
 }
 
 // Search runs the worlds of seeds from first on, as many as that or as fit into the time limit, and
