@@ -23,10 +23,10 @@ type judge struct {
 	excused   map[fencing.Token]bool                  // the plan has ended their grants
 	revoked   map[fencing.Token]bool
 	upgraded  map[fencing.Token]fencing.Token
-	waits     map[*Node]map[string][]time.Time // calls that wait, by name
-	rewound   bool                             // the plan has changed grants since the last look
-	unchanged bool                             // by this statement
-	expiry    time.Time                        // when a look comes because a grant expires
+	waits     map[waiting][]time.Time // since when calls wait
+	rewound   bool                    // the plan has changed grants since the last look
+	unchanged bool                    // by this statement
+	expiry    time.Time               // when a look comes because a grant expires
 	over      bool
 	twice     bool // this statement arrives twice: a grant of it may have no owner
 
@@ -49,9 +49,15 @@ type grantSeen struct {
 func newJudge(w *World) judge {
 	return judge{
 		world: w, newest: map[string]fencing.Token{}, grants: map[string]map[fencing.Token]*grantSeen{}, excused: map[fencing.Token]bool{},
-		revoked: map[fencing.Token]bool{}, upgraded: map[fencing.Token]fencing.Token{}, waits: map[*Node]map[string][]time.Time{},
+		revoked: map[fencing.Token]bool{}, upgraded: map[fencing.Token]fencing.Token{}, waits: map[waiting][]time.Time{},
 		order: newOrder(), bounds: newBounds(),
 	}
+}
+
+// waiting is what calls wait for.
+type waiting struct {
+	node *Node
+	name string
 }
 
 // event is what has just happened: a statement of a process, or a fault.
@@ -231,12 +237,13 @@ func (j *judge) trust(what event) {
 	}
 }
 
-// excuse excuses the grants that live, whose end the plan has changed, if it has.
-func (j *judge) excuse(changed func(name string, token fencing.Token, until time.Time) bool) {
-	for name, ofName := range j.grants {
-		for token, seen := range ofName {
-			if j.live(name, token) && changed(name, token, seen.Expires) {
-				j.excused[token] = true
+// excuse excuses the grants that live and whose end the plan has changed.
+func (j *judge) excuse(changed func(f fencing.Fence, until time.Time) bool) {
+	j.rewound = true
+	for _, l := range j.all {
+		for _, g := range l.grants {
+			if changed(fencing.Fence{Name: g.Name, Token: g.Token}, g.Expires) && g.Expires.After(time.Now()) {
+				j.excused[g.Token] = true
 			}
 		}
 	}
@@ -253,10 +260,8 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 	return observe.Hooks{
 		Wait: func(_ context.Context, e observe.WaitEvent) {
 			locked(func() {
-				if j.waits[n] == nil {
-					j.waits[n] = map[string][]time.Time{}
-				}
-				j.waits[n][e.Name] = append(j.waits[n][e.Name], time.Now())
+				calls := waiting{n, e.Name}
+				j.waits[calls] = append(j.waits[calls], time.Now())
 			})
 		},
 		Acquire: func(_ context.Context, e observe.AcquireEvent) {
@@ -296,33 +301,22 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 
 // endWait forgets the wait of a call, which began soonest after the call.
 func (j *judge) endWait(n *Node, e observe.AcquireEvent) {
-	all := j.waits[n][e.Name]
-	for i, at := range all {
-		if !at.Before(e.Began) {
-			j.waits[n][e.Name] = append(all[:i:i], all[i+1:]...)
-			return
-		}
+	calls := waiting{n, e.Name}
+	if i := slices.IndexFunc(j.waits[calls], func(at time.Time) bool { return !at.Before(e.Began) }); i >= 0 {
+		j.waits[calls] = slices.Delete(j.waits[calls], i, i+1)
 	}
 }
 
 // starved reports calls that have waited for longer than a bound, at a time when nothing is in their way.
 func (j *judge) starved(bound time.Duration) {
-	for n, names := range j.waits {
-		for name, all := range names {
-			for _, at := range all {
-				// A long lease of a process that has crashed explains a long wait.
-				if d := time.Since(at); d > bound && !n.dead && j.longest[name] < bound/2 {
-					j.world.failf("I6: a call of %s has waited for %q for %v", n.name, name, d)
-				}
+	for calls, all := range j.waits {
+		for _, at := range all {
+			// A long lease of a process that has crashed explains a long wait.
+			if d := time.Since(at); d > bound && !calls.node.dead && j.longest[calls.name] < bound/2 {
+				j.world.failf("I6: a call of %s has waited for %q for %v", calls.node.name, calls.name, d)
 			}
 		}
 	}
-}
-
-// closed judges the end of a process.
-func (j *judge) closed(n *Node, err error) {
-	delete(j.waits, n)
-	j.world.tracef("%s: closed: %v", n.name, err)
 }
 
 // end judges what is left when all processes have left.

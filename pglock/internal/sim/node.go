@@ -189,7 +189,7 @@ func (n *Node) leave() {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
 	n.dead, n.left = true, true
-	n.world.judge.closed(n, err)
+	n.world.tracef("%s: closed: %v", n.name, err)
 }
 
 // cut ends the connections. After a crash, there are no others. The caller holds the world's mu.

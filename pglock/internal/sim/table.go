@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"time"
 
@@ -56,5 +55,3 @@ func (t *Table[V]) copy() (restore func()) {
 	rows := maps.Clone(t.rows)
 	return func() { t.rows = rows }
 }
-
-func (t *Table[V]) String() string { return fmt.Sprint(t.rows) }

@@ -173,47 +173,36 @@ func (w *World) copyState(i int) {
 
 // strike does what a fault is. The caller holds mu.
 func (w *World) strike(i int, f Fault) {
-	now := time.Now()
-	until := now.Add(f.For)
-	all := func(act func(n *Node)) {
-		for _, n := range w.nodes {
-			if !n.dead && (f.Node < 0 || n.slot == f.Node) {
-				n.struck = until
-				act(n)
-			}
-		}
-	}
+	until := time.Now().Add(f.For)
 	switch f.Kind {
-	case rests:
-		all(func(n *Node) { n.restUntil = until })
-	case cut:
-		all((*Node).cut)
-	case crashes:
-		all(func(n *Node) {
-			n.restUntil = until
-			n.crash()
-		})
 	case hangs:
 		w.busyUntil = until
-		all(func(*Node) {})
-	case full, restarts, fails:
-		switch f.Kind {
-		case restarts:
-			w.server.Crash()
-		case fails:
-			w.failOver(i)
-		}
-		w.server.SetDown(true)
-		if f.Kind != full {
-			all((*Node).cut)
-		}
-		all(func(*Node) {})
-		time.AfterFunc(f.For, func() { w.server.SetDown(false) })
+	case restarts:
+		w.server.Crash()
+	case fails:
+		w.failOver(i)
 	case steps:
-		w.judge.excuse(func(string, fencing.Token, time.Time) bool { return true })
-		w.judge.rewound = true
+		w.judge.excuse(func(fencing.Fence, time.Time) bool { return true })
 		w.server.Advance(f.Step)
-		all(func(*Node) {})
+	}
+	if f.Kind == full || f.Kind == restarts || f.Kind == fails {
+		w.server.SetDown(true)
+		time.AfterFunc(f.For, func() { w.server.SetDown(false) })
+	}
+	for _, n := range w.nodes {
+		if n.dead || f.Node >= 0 && n.slot != f.Node {
+			continue
+		}
+		n.struck = until
+		switch f.Kind {
+		case rests:
+			n.restUntil = until
+		case crashes:
+			n.restUntil = until
+			n.crash()
+		case cut, restarts, fails:
+			n.cut()
+		}
 	}
 	w.judge.look(event{op: string(f.Kind)})
 }
@@ -226,18 +215,12 @@ func (w *World) failOver(i int) {
 	} else {
 		w.server.Copy()()
 	}
-	w.judge.rewound = true
-	left := map[grantKey]time.Time{}
-	w.server.Grants(func(g memory.Grant) { left[grantKey{g.Name, g.Token}] = g.Expires })
-	w.judge.excuse(func(name string, token fencing.Token, until time.Time) bool {
-		after, found := left[grantKey{name, token}]
+	left := map[fencing.Fence]time.Time{}
+	w.server.Grants(func(g memory.Grant) { left[fencing.Fence{Name: g.Name, Token: g.Token}] = g.Expires })
+	w.judge.excuse(func(f fencing.Fence, until time.Time) bool {
+		after, found := left[f]
 		return !found || after.Before(until)
 	})
-}
-
-type grantKey struct {
-	name  string
-	token fencing.Token
 }
 
 // Random returns a number of at least 0 and less than n.
