@@ -290,7 +290,7 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 			locked(func() {
 				w.tracef("%s: %q is lost, token %d: %s", n.name, e.Name, e.Token, e.Reason)
 				since := time.Now().Add(-min(e.Held+timing.StatementBound, Disturbed)) // the answer to the acquire may have been lost
-				canceled := w.work.Err() != nil // an upgrade with the work, and that loses the reader
+				canceled := w.work.Err() != nil                                        // an upgrade with the work, and that loses the reader
 				if n.struck.Before(since) && !canceled && !j.excused[e.Token] && !j.revoked[e.Token] && j.upgraded[e.Token] == 0 && !n.dead && e.Reason != observe.LossMaxHold {
 					w.failf("I3: %s has lost %q, token %d (%s), without a fault since its grant", n.name, e.Name, e.Token, e.Reason)
 				}
