@@ -116,6 +116,16 @@ func (j *judge) afterHold(g memory.Grant, what event) {
 // listens notes that a process has a new listening connection: soon it knows of all requests to its
 // holders.
 func (j *judge) listens(n *Node) {
+	j.knowsSoon(n, "it listens again", func(*pglock.Lease) bool { return true })
+}
+
+// signaled notes that a process was notified of a request to one of its holders, or perhaps to one whose
+// grant is on its way: soon it knows of it.
+func (j *judge) signaled(n *Node, token fencing.Token) {
+	j.knowsSoon(n, "it was notified", func(l *pglock.Lease) bool { return l.Token() == token })
+}
+
+func (j *judge) knowsSoon(n *Node, after string, which func(*pglock.Lease) bool) {
 	began := time.Now()
 	time.AfterFunc(Heard, func() {
 		w := j.world
@@ -126,15 +136,15 @@ func (j *judge) listens(n *Node) {
 		}
 		for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
 			seen := j.grants[l.Fences()[0].Name][l.Token()]
-			if !time.Now().Before(l.Deadline()) || seen == nil {
+			if !which(l) || !time.Now().Before(l.Deadline()) || seen == nil {
 				continue
 			}
 			at, revoked := j.revokedAt[l.Token()]
 			switch early := l.Err() == nil && !j.excused[l.Token()] && seen.first.Before(began); {
 			case early && revoked && at.Before(began):
-				w.failf("signal: %s does not know that its grant of %q, token %d, was revoked, %v after it listens again", n.name, l.Name(), l.Token(), Heard)
+				w.failf("signal: %s does not know that its grant of %q, token %d, was revoked, %v after %s", n.name, l.Name(), l.Token(), Heard, after)
 			case early && seen.Asked && j.live(l.Fences()[0].Name, l.Token()) && !seen.asked.IsZero() && seen.asked.Before(began) && l.ReleaseReason() == "":
-				w.failf("signal: %s does not know that it is asked for %q, token %d, %v after it listens again", n.name, l.Name(), l.Token(), Heard)
+				w.failf("signal: %s does not know that it is asked for %q, token %d, %v after %s", n.name, l.Name(), l.Token(), Heard, after)
 			}
 		}
 	})

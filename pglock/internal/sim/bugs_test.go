@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +16,8 @@ import (
 	"time"
 )
 
-// bug is a change that makes the program wrong.
-type bug struct{ name, file, before, after string }
+// bug is a change that makes the program wrong. One that nothing shows has a reason.
+type bug struct{ name, file, before, after, hidden string }
 
 const root = "../../.."
 
@@ -33,6 +35,8 @@ func readBugs(t *testing.T) (all []bug) {
 		case strings.HasPrefix(line, "bug "):
 			all = append(all, bug{name: line[4:]})
 			b = &all[len(all)-1]
+		case strings.HasPrefix(line, "hidden: "):
+			b.hidden = line[8:]
 		case strings.HasPrefix(line, "in "):
 			b.file = line[3:]
 		case strings.HasPrefix(line, "-"):
@@ -84,8 +88,54 @@ func (b bug) build(t *testing.T) (program string) {
 	return program
 }
 
-// TestBugsAreFound hunts for each bug, in the long form. The short one looks whether each could still
-// be made.
+// found is what a hunt has found.
+type found struct {
+	seeds    []int // from one find to the next
+	repeated int   // finds that a second run of the world finds as well
+	rules    map[string]int
+}
+
+// hunt runs the program with a bug, and returns what it has found. A world that fails by the same
+// rule without the bug shows nothing.
+func (b bug) hunt(t *testing.T) found {
+	program := exec.CommandContext(t.Context(), b.build(t), "-test.run=^TestHunt$", "-test.timeout=3m")
+	program.Env = append(os.Environ(), "PGLOCK_HUNT=1")
+	var stderr bytes.Buffer
+	program.Stderr = &stderr
+	answers, _ := program.StdinPipe() // both fail only after Start
+	out, _ := program.StdoutPipe()
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f := found{rules: map[string]int{}}
+	last := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		switch part := strings.Split(lines.Text(), "\t"); part[0] {
+		case "fails":
+			seed, _ := strconv.Atoi(part[1])
+			control := run(t, newPlan(uint64(seed)), false, everything)
+			if slices.ContainsFunc(control.Failures, func(text string) bool { return rule(text) == part[2] }) {
+				_, _ = fmt.Fprintln(answers, "not by the bug") // a program that has ended is seen below
+				continue
+			}
+			_, _ = fmt.Fprintln(answers, "found")
+			f.seeds, last = append(f.seeds, seed-last), seed
+			f.rules[part[2]]++
+			t.Log(strings.Join(part[1:], " "))
+		case "again":
+			f.repeated++
+		}
+	}
+	if err := program.Wait(); err != nil && len(f.seeds) == 0 && !strings.Contains(stderr.String(), "test timed out") {
+		t.Logf("the program fails: %v %.300s", err, stderr.String())
+		f.seeds, f.rules = []int{1}, map[string]int{"the program fails": 1}
+	}
+	slices.Sort(f.seeds)
+	return f
+}
+
+// TestBugsAreFound hunts for each bug, in the long form, and notes in testdata/bugs.tsv what it has
+// found. The short form looks whether each bug could still be made.
 func TestBugsAreFound(t *testing.T) {
 	for _, b := range readBugs(t) {
 		t.Run(strings.ReplaceAll(b.name, " ", "_"), func(t *testing.T) {
@@ -93,66 +143,60 @@ func TestBugsAreFound(t *testing.T) {
 				b.apply(t)
 				return
 			}
-			program := exec.CommandContext(t.Context(), b.build(t), "-test.run=^TestHunt$", "-test.timeout=3m")
-			program.Env = append(os.Environ(), "PGLOCK_HUNT=1")
-			var errors bytes.Buffer
-			program.Stderr = &errors
-			out, failure := program.Output()
-			var seeds []int
-			repeated := 0
-			rules := map[string]bool{}
-			for line := range strings.Lines(string(out)) {
-				if f := strings.Split(strings.TrimSpace(line), "\t"); f[0] == "found" {
-					n, _ := strconv.Atoi(f[1])
-					seeds = append(seeds, n)
-					rules[f[3]] = true
-					if f[2] == "again" {
-						repeated++
-					}
-				}
+			f := b.hunt(t)
+			if len(f.seeds) == 0 && b.hidden == "" {
+				t.Error("NOT FOUND")
 			}
-			switch slices.Sort(seeds); {
-			case len(seeds) > 0:
-				t.Logf("FOUND after %d seeds (median of %d), %d fail again: %v", seeds[len(seeds)/2], len(seeds), repeated, rules)
-			case failure != nil && !strings.Contains(errors.String(), "test timed out"):
-				text := errors.String() + string(out)
-				t.Logf("FOUND by the end of the program: %v %s", failure, text[:min(len(text), 300)])
-			default:
-				t.Errorf("NOT FOUND: %s", out)
-			}
+			note(t, b, f)
 		})
 	}
 }
 
-// TestHunt runs worlds until one fails, again and again from another seed, for a minute.
+// note replaces the line of a bug in testdata/bugs.tsv.
+func note(t *testing.T, b bug, f found) {
+	const file, head = "testdata/bugs.tsv", "bug\tmedian of seeds\tfinds\tagain\trules"
+	median := "not found"
+	if n := len(f.seeds); n > 0 {
+		median = strconv.Itoa(f.seeds[n/2])
+	}
+	text, _ := os.ReadFile(file) // perhaps there is none yet
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool {
+		return line == "" || line == head || strings.HasPrefix(line, b.name+"\t")
+	})
+	lines = append(lines, fmt.Sprintf("%s\t%s\t%d\t%d\t%s", b.name, median, len(f.seeds), f.repeated, strings.Join(slices.Sorted(maps.Keys(f.rules)), ", ")))
+	slices.Sort(lines)
+	if err := os.WriteFile(file, []byte(head+"\n"+strings.Join(lines, "\n")+"\n"), 0o644); err != nil { //nolint:gosec // it is part of the tree
+		t.Error(err)
+	}
+}
+
+// TestHunt runs worlds for a minute, or until some have failed.
 func TestHunt(t *testing.T) {
 	if os.Getenv("PGLOCK_HUNT") == "" {
 		t.Skip("TestBugsAreFound calls it")
 	}
-	hunts, budget := 5, time.Minute
+	finds, budget := 5, time.Minute
 	if n, _ := strconv.Atoi(os.Getenv("PGLOCK_HUNTS")); n > 0 {
-		hunts = n
+		finds = n
 	}
 	if d, err := time.ParseDuration(os.Getenv("PGLOCK_BUDGET")); err == nil {
 		budget = d
 	}
-	began := time.Now()
-	for hunt := range uint64(hunts) {
-		for n := uint64(1); ; n++ {
-			if time.Since(began) > budget {
-				return
-			}
-			p := newPlan(hunt*10000 + n)
-			r := run(t, p, false, everything)
-			if len(r.Failures) == 0 {
-				continue
-			}
-			again := "otherwise"
-			if r2 := run(t, p, false, everything); len(r2.Failures) > 0 && rule(r2.Failures[0]) == rule(r.Failures[0]) {
-				again = "again"
-			}
-			fmt.Printf("found\t%d\t%s\t%s\t%s\n", n, again, rule(r.Failures[0]), r.Failures[0])
-			break
+	began, answers := time.Now(), bufio.NewReader(os.Stdin)
+	for seed := uint64(1); time.Since(began) < budget && finds > 0; seed++ {
+		p := newPlan(seed)
+		r := run(t, p, false, everything)
+		if len(r.Failures) == 0 {
+			continue
 		}
+		first := rule(r.Failures[0])
+		fmt.Printf("fails\t%d\t%s\t%s\n", seed, first, strings.ReplaceAll(r.Failures[0], "\n", " "))
+		if answer, _ := answers.ReadString('\n'); answer != "found\n" {
+			continue
+		}
+		if again := run(t, p, false, everything); len(again.Failures) > 0 && rule(again.Failures[0]) == first {
+			fmt.Println("again")
+		}
+		finds--
 	}
 }

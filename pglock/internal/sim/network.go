@@ -5,10 +5,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
@@ -24,6 +28,8 @@ const repeated = 2
 // answer.
 func (n *Node) Carry(ctx, life context.Context, m memory.Message, apply func(sent time.Time) (any, error)) (answer any, err error) {
 	t := &trip{node: n, ctx: ctx, life: life, message: m, about: subject(m.About), apply: apply}
+	n.world.judge.sends(t)
+	defer func(t *trip) { n.world.judge.hears(t, answer, err) }(t)
 	if m.Repeatable {
 		t.until = time.Now().Add(timing.StatementBound)
 	}
@@ -46,6 +52,8 @@ type trip struct {
 	about     string
 	until     time.Time // the bound of the statement
 	apply     func(sent time.Time) (any, error)
+
+	alone bool // a release, of a name that no process has a ticket for
 
 	fate  fate
 	wire  chan struct{}
@@ -90,9 +98,18 @@ func (t *trip) attempt() (answer any, err error) {
 		err = t.silence()
 	case twice:
 		t.arriveIn(f.extra)
+	case stalls:
+		n.stall(f.extra)
+	case leaves:
+		if f.arrives { // while the answer is on its way
+			n.callerLeaves(t.about, f.caller)
+		}
 	}
 	if back := t.travel(f.back); back != nil {
 		err = back
+	}
+	if f.fault == leaves {
+		n.callerLeaves(t.about, f.caller)
 	}
 	if err != nil && pgtx.SQLState(err) == "" { // the answer is not what the server says
 		answer = nil
@@ -134,6 +151,52 @@ func (t *trip) arrive() (answer any, err error) {
 }
 
 func (t *trip) arriveIn(d time.Duration) { time.AfterFunc(d, func() { _, _ = t.arrive() }) }
+
+// stall lets the process of a message rest, as if it stood still with the answer.
+func (n *Node) stall(d time.Duration) {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	n.restUntil = time.Now().Add(d)
+	n.struck = n.restUntil
+}
+
+// caller is a call that waits for a name.
+type caller struct {
+	name  string
+	leave context.CancelFunc
+}
+
+// Waiting returns the context of a call that waits for a name, which leaves when the plan says so. It
+// must call end after that.
+func (n *Node) Waiting(ctx context.Context, name string) (waiting context.Context, end func()) {
+	waiting, leave := context.WithCancel(ctx)
+	c := &caller{name, leave}
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	n.callers = append(n.callers, c)
+	return waiting, func() {
+		leave()
+		n.world.mu.Lock()
+		defer n.world.mu.Unlock()
+		n.callers = slices.DeleteFunc(n.callers, func(other *caller) bool { return other == c })
+	}
+}
+
+// callerLeaves lets one of the calls leave that wait for the name of a message: half of the time
+// the first one, which is the head of the local queue.
+func (n *Node) callerLeaves(about string, which int) {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	var all []*caller
+	for _, c := range n.callers {
+		if strings.Contains(about, c.name) {
+			all = append(all, c)
+		}
+	}
+	if len(all) > 0 {
+		all[which/2*(which%2)%len(all)].leave()
+	}
+}
 
 // silence is what a caller finds if no answer comes: its own end, or that of the connection.
 func (t *trip) silence() error {
@@ -227,6 +290,9 @@ func (l *listener) WaitForNotification(ctx context.Context) (*pgconn.Notificatio
 			continue
 		case twice:
 			l.pending = append(l.pending, got)
+		}
+		if token, err := strconv.ParseInt(got.Payload, 10, 64); err == nil {
+			l.trip.node.world.judge.signaled(l.trip.node, fencing.Token(token))
 		}
 		return got, nil
 	}

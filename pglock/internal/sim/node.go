@@ -31,12 +31,15 @@ type Node struct {
 	wire      chan struct{} // closed when the connections are cut
 	sessions  []backend.Listener
 	restUntil time.Time
-	struck    time.Time // by the last fault that delays it
-	refused   time.Time // a statement, by the last such fault
+	struck    time.Time            // by the last fault that delays it
+	refused   map[string]time.Time // statements, by the last such fault
 	crashed   bool
-	dead      bool // it has crashed or left
-	leaving   bool // its client closes
-	left      bool // its client is closed
+	dead      bool                 // it has crashed or left
+	leaving   bool                 // its client closes
+	left      bool                 // its client is closed
+	callers   []*caller            // that wait, and may leave
+	flying    int                  // statements without an answer yet
+	attempted map[string]time.Time // when the last attempt for a name was sent
 }
 
 // life is a context that tells its children of its end in the order in which they came, which is a
@@ -127,7 +130,7 @@ func (w *World) Go(name string, processes int, work func(ctx context.Context, p 
 func (w *World) newNode(slot int, name string) *Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := &Node{world: w, slot: slot, name: name, id: len(w.nodes), calls: map[call]*calls{}, wire: make(chan struct{}), alive: newLife()}
+	n := &Node{world: w, slot: slot, name: name, id: len(w.nodes), calls: map[call]*calls{}, refused: map[string]time.Time{}, attempted: map[string]time.Time{}, wire: make(chan struct{}), alive: newLife()}
 	lives := 1
 	for _, other := range w.nodes {
 		if other.slot == slot {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,8 @@ type order struct {
 	drawn   map[int64]time.Time
 	lines   map[string]*line // by name
 	all     []*line          // the same, in the order in which they were seen
+
+	deleting map[[2]string]int // deletions of any ticket of a client for a name
 }
 
 // asked is an attempt.
@@ -37,7 +40,7 @@ type line struct {
 }
 
 func newOrder() order {
-	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[string]*line{}, nil}
+	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[string]*line{}, nil, map[[2]string]int{}}
 }
 
 // asks notes an attempt.
@@ -54,6 +57,71 @@ func (j *judge) asks(r *leasetable.Request, handoff string) {
 func (j *judge) joins(n *Node, client string, p leasetable.Position) {
 	j.clients[client] = n
 	j.drawn[p.Ticket] = time.Now()
+}
+
+// sends notes that a process sends a statement.
+func (j *judge) sends(t *trip) {
+	j.world.mu.Lock()
+	defer j.world.mu.Unlock()
+	n := t.node
+	n.flying++
+	j.deletes(t, 1)
+	switch a := t.message.About.(type) {
+	case []*leasetable.Request:
+		for _, r := range a {
+			n.attempted[r.Name] = time.Now()
+		}
+	case *leasetable.Request:
+		for _, name := range a.Names() {
+			if t.message.Op == "join" && j.deleting[[2]string{t.message.Client, name}] > 0 {
+				j.world.failf("order: %s draws a ticket for %q while it deletes any of them", n.name, name)
+			}
+		}
+	}
+}
+
+// hears judges what follows an answer. A client takes no time: a call that has drawn a ticket makes an
+// attempt, because the holder may have released the lock without seeing the ticket, and so does a call
+// whose own process has released a lock that no process waits for.
+func (j *judge) hears(t *trip, answer any, err error) {
+	j.world.mu.Lock()
+	defer j.world.mu.Unlock()
+	t.node.flying--
+	j.deletes(t, -1)
+	if p, joined := answer.(leasetable.Position); joined && err == nil && p.Ahead <= 1 && t.message.About.(*leasetable.Request).All == nil {
+		j.looksAgain(t.node, t.about, "has drawn a ticket for")
+	} else if t.alone && err == nil {
+		j.looksAgain(t.node, t.about, "has released")
+	}
+}
+
+// deletes counts the statements that may delete any ticket of a client for a name.
+func (j *judge) deletes(t *trip, n int) {
+	if a, leaves := t.message.About.(leasetable.Ticket); leaves && a.Number == leasetable.AnyTicket {
+		for _, name := range a.Names {
+			j.deleting[[2]string{a.Client, name}] += n
+		}
+	}
+}
+
+// looksAgain judges that a process makes an attempt now, if a call of it waits.
+func (j *judge) looksAgain(n *Node, name, after string) {
+	const soon = time.Millisecond
+	began := time.Now()
+	time.AfterFunc(soon, func() {
+		j.world.mu.Lock()
+		defer j.world.mu.Unlock()
+		waits := slices.ContainsFunc(j.waits[waiting{n, name}], func(at time.Time) bool { return !at.After(began) })
+		if !waits || n.flying > 0 || !n.attempted[name].Before(began) || !j.healthy(n) {
+			return
+		}
+		for token, seen := range j.grants[name] {
+			if seen.Holder == n.name && j.live(name, token) {
+				return // it was handed off
+			}
+		}
+		j.world.failf("order: %s %s %q, and makes no attempt", n.name, after, name)
+	})
 }
 
 // leaves judges the deletion of a ticket, which must not be of one that was drawn after it was sent.

@@ -21,6 +21,9 @@ const (
 	twice      kind = "arrives twice"
 	slow       kind = "is slow"
 	refused    kind = "is refused"
+
+	leaves kind = "is answered, and a caller that waits for the same name leaves"
+	stalls kind = "is applied, and its process rests"
 )
 
 // Faults of the world.
@@ -90,6 +93,7 @@ type plan struct {
 	seed  uint64
 	world []Fault
 	rate  float64         // of messages with a fault
+	kinds []kind          // of these
 	deaf  float64         // of notifications with a fault
 	only  map[Fault]Fault // by key; nil: as the rates say
 }
@@ -98,15 +102,37 @@ type plan struct {
 func newPlan(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := plan{seed: seed, rate: []float64{0, 0.002, 0.01, 0.05}[r.IntN(4)], deaf: []float64{0, 0.02, 0.3, 1}[r.IntN(4)]}
+	p.kinds = []kind{lost, late, unanswered, unanswered, twice, slow, refused, leaves, stalls}
+	kinds := []kind{rests, crashes, cut, hangs, restarts, fails, steps, full}
+	// A world with few kinds of faults shows what others would hide, or excuse.
+	if r.IntN(2) == 0 {
+		p.kinds = some(r, p.kinds)
+	}
+	switch r.IntN(4) {
+	case 0, 1:
+		kinds = some(r, kinds)
+	case 2: // in a mild world, nothing excuses a delay
+		p.kinds, kinds = []kind{refused, leaves, twice}, nil
+	}
 	every := []time.Duration{2 * time.Second, 6 * time.Second, 15 * time.Second, time.Hour}[r.IntN(4)]
-	steps := r.IntN(4) == 0 // few worlds have such clocks, because they excuse much
+	if r.IntN(4) > 0 { // few worlds have such clocks, because they excuse much
+		kinds = slices.DeleteFunc(kinds, func(k kind) bool { return k == steps })
+	}
 	for at := between(r, 0, every); at < Faulty; at += between(r, every/4, 2*every) {
-		p.world = append(p.world, drawFault(r, at, steps))
+		if f := drawFault(r, at); slices.Contains(kinds, f.Kind) {
+			p.world = append(p.world, f)
+		}
 	}
 	return p
 }
 
-func drawFault(r *rand.Rand, at time.Duration, clocks bool) Fault {
+// some returns one to three of all.
+func some(r *rand.Rand, all []kind) []kind {
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:1+r.IntN(3)]
+}
+
+func drawFault(r *rand.Rand, at time.Duration) Fault {
 	f := Fault{At: at.Truncate(time.Microsecond), Node: -1}
 	switch n := r.IntN(20); {
 	case n < 5:
@@ -124,7 +150,7 @@ func drawFault(r *rand.Rand, at time.Duration, clocks bool) Fault {
 		if r.IntN(2) == 0 {
 			f.Step = between(r, 0, 200*time.Millisecond)
 		}
-	case n < 19 && clocks:
+	case n < 19:
 		f.Kind, f.Step = steps, between(r, -5*time.Second, 5*time.Second)
 	default:
 		f.Kind, f.For = full, between(r, 0, 3*time.Second)
@@ -148,16 +174,18 @@ type fate struct {
 	extra       time.Duration // how much later than usual it is applied, or applied again
 	patience    time.Duration // until the connection ends without an answer
 	arrives     bool          // it is on its way if its caller gives up
+	caller      int           // which one leaves
 	code        int
 }
 
 // draw returns the fate of a message, by a source that its key has seeded.
 func (p *plan) draw(r *rand.Rand, f Fault, now time.Duration) fate {
 	m := fate{
-		there: latency(r), back: latency(r), extra: between(r, 0, 8*time.Second), patience: between(r, 0, 5*time.Second), arrives: r.IntN(2) == 0, code: r.IntN(len(refusals)),
+		there: latency(r), back: latency(r), extra: between(r, 0, 8*time.Second), patience: between(r, 0, 5*time.Second), arrives: r.IntN(2) == 0, code: r.IntN(len(refusals)), caller: r.IntN(16),
 	}
-	rate, kinds := p.rate, []kind{lost, late, unanswered, unanswered, twice, slow, refused}
+	rate, kinds := p.rate, p.kinds
 	if f.Op == notification {
+		m.there *= time.Duration(1 + r.IntN(20)) // it is often behind what the process does meanwhile
 		rate, kinds = p.deaf, []kind{lost, lost, slow, twice}
 	}
 	drawn, k := r.Float64() < rate, kinds[r.IntN(len(kinds))]
@@ -222,9 +250,9 @@ func hash(h uint64, text string) uint64 {
 func (n *Node) suffers(op string, k kind) {
 	now := time.Now()
 	switch {
-	case k == twice:
-	case k == refused && op != "upgrade" && now.Sub(n.refused) > 5*time.Second: // an upgrade ends the reader then
-		n.refused = now
+	case k == twice, k == leaves:
+	case k == refused && op != "upgrade" && now.Sub(n.refused[op]) > 5*time.Second: // an upgrade ends the reader then
+		n.refused[op] = now
 	default:
 		n.struck = now
 	}

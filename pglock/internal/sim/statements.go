@@ -50,6 +50,8 @@ func (j *judge) before(t *trip) {
 		}
 	case leasetable.Ticket:
 		j.leaves(t.node, a, t.sent)
+	case fencing.Fence:
+		t.alone = t.message.Op == "release" && len(j.world.server.Tickets(a.Name)) == 0
 	case *leasetable.Request:
 		if t.message.Op == "handoff" {
 			j.asks(a, t.message.Client)

@@ -24,6 +24,7 @@ import (
 // stage is what the processes of a workload share.
 type stage struct {
 	w        *World
+	name     string // of the only lock, in a quiet world
 	balances *Table[int]
 	effects  *Table[int] // of idempotency keys
 	ticks    *Table[int] // of a schedule: runs that were committed
@@ -52,11 +53,89 @@ type actor struct {
 	hold time.Duration // the shortest one of the next lease
 }
 
-// everything starts six processes that do all that a client can do.
+// everything starts processes that do all that a client can do. Worlds differ: many processes do all
+// sorts of things, a crowd hurries for a few names, or two processes have one name for themselves,
+// where no other event hides that one was missed.
 func everything(w *World) {
 	s := &stage{w: w, balances: NewTable[int](w), effects: NewTable[int](w), ticks: NewTable[int](w), nests: map[*actor]*nest{}}
 	w.judge.ticks = append(w.judge.ticks, s.findCycles)
-	w.Go("worker", 6, s.work)
+	switch w.plan.seed % 4 {
+	case 0:
+		s.name = []string{"lock 0", "lock 0", "semaphore", "readers"}[w.Random(4)]
+		w.Go("quiet", 2+w.Random(2), s.quiet)
+	case 2:
+		w.Go("hurried", 1+w.Random(3), s.hurry)
+	default:
+		w.Go("worker", 6, s.work)
+	}
+}
+
+// quiet is the work of a process that has long leases, and that only one call of it waits for.
+func (s *stage) quiet(ctx context.Context, p *Node) {
+	a := &actor{p, s, rand.New(rand.NewPCG(s.w.plan.seed, uint64(p.id)+1000)), ctx, 0}
+	for ctx.Err() == nil {
+		l := a.Lock(s.name)
+		switch s.name {
+		case "semaphore":
+			l = a.Semaphore(s.name, 3).Weight(1 + a.IntN(3))
+		case "readers":
+			l = pick(a.Rand, a.Reader(s.name), a.Writer(s.name))
+		}
+		if lease, err := a.acquire(l, pick(a.Rand, time.Hour, time.Hour, 3*time.Second), pglock.WithTTL(pick(a.Rand, time.Second, 20*time.Second, time.Minute))); err == nil {
+			switch a.IntN(3) {
+			case 0:
+				a.write(lease)
+			case 1:
+				lease = a.upgrade(lease)
+			}
+			Sleep(lease.Context(), between(a.Rand, 0, 5*time.Second))
+			if ctx.Err() != nil && a.IntN(2) == 0 {
+				return // Close releases it
+			}
+			_ = lease.Release(ctx)
+		}
+		Sleep(ctx, between(a.Rand, 0, 5*time.Second))
+	}
+}
+
+// hurry is the work of a process with several callers that wait for the same names, some of them not
+// for long: a lock is handed off, or its next caller has just left.
+func (s *stage) hurry(ctx context.Context, p *Node) {
+	r := rand.New(rand.NewPCG(s.w.plan.seed, uint64(p.id)+1000))
+	long := pick(r, 2*time.Second, 20*time.Second)
+	var tasks sync.WaitGroup
+	for range 1 + r.IntN(4) {
+		a := &actor{p, s, rand.New(rand.NewPCG(r.Uint64(), 1)), ctx, 0}
+		tasks.Go(func() {
+			for ctx.Err() == nil {
+				for range a.IntN(20) {
+					d := pick(a.Rand, time.Hour, time.Second, 50*time.Millisecond, 5*time.Millisecond)
+					lease, err := a.acquire(a.Lock(pick(a.Rand, "lock 0", "lock 0", "lock 1")), d, pglock.WithTTL(pick(a.Rand, time.Second, long)))
+					if err == nil {
+						Sleep(lease.Context(), between(a.Rand, 0, 50*time.Millisecond))
+						_ = lease.Release(ctx)
+					}
+					Sleep(ctx, between(a.Rand, 0, 30*time.Millisecond))
+				}
+				Sleep(ctx, between(a.Rand, 0, 5*time.Second))
+			}
+		})
+	}
+	tasks.Wait()
+}
+
+// acquire calls Acquire with a context of that time, and judges that it keeps to it.
+func (a *actor) acquire(l pglock.Lock, d time.Duration, options ...pglock.LeaseOption) (*pglock.Lease, error) {
+	ctx, cancel := context.WithTimeout(a.ctx, d)
+	defer cancel()
+	ctx, end := a.Waiting(ctx, l.Name())
+	defer end()
+	began := time.Now()
+	lease, err := l.Acquire(ctx, options...)
+	if took := time.Since(began); took > d+2*time.Second {
+		a.stage.w.Failf("I8: %s: an acquire of %v has taken %v, and its context %v", a.name, l, took, d)
+	}
+	return lease, err
 }
 
 func (s *stage) work(ctx context.Context, p *Node) {
@@ -145,17 +224,11 @@ func (a *actor) step() {
 	case 5:
 		a.obey()
 	default:
-		ctx, cancel, d := a.ctx, context.CancelFunc(func() {}), time.Hour
+		d := time.Hour
 		if a.IntN(4) == 0 {
 			d = between(a.Rand, 0, 4*time.Second)
-			ctx, cancel = context.WithTimeout(ctx, d)
 		}
-		began := time.Now()
-		lease, err := l.Acquire(ctx, a.options()...)
-		if took := time.Since(began); took > d+2*time.Second {
-			a.stage.w.Failf("I8: %s: an acquire of %v has taken %v, and its context %v", a.name, l, took, d)
-		}
-		cancel()
+		lease, err := a.acquire(l, d, a.options()...)
 		a.use(lease, err)
 	}
 }
@@ -188,9 +261,7 @@ func (a *actor) use(l *pglock.Lease, err error) {
 		case 1:
 			_ = l.Downgrade(a.ctx)
 		case 2:
-			if up, err := l.TryUpgrade(a.ctx); err == nil {
-				l = up
-			}
+			l = a.upgrade(l)
 		case 3:
 			_ = l.KeepPermits(a.ctx, 1)
 		default:
@@ -211,6 +282,20 @@ func (a *actor) use(l *pglock.Lease, err error) {
 		a.stage.w.mu.Unlock()
 	}
 	_ = l.Release(a.ctx)
+}
+
+// upgrade returns the lease that it leaves: if the answer was lost, the reader's must not be trusted.
+func (a *actor) upgrade(l *pglock.Lease) *pglock.Lease {
+	up, err := l.TryUpgrade(a.ctx)
+	if err == nil {
+		return up
+	}
+	a.stage.w.mu.Lock()
+	defer a.stage.w.mu.Unlock()
+	if j, t := &a.stage.w.judge, l.Token(); time.Now().Before(l.Deadline()) && l.Err() == nil && j.upgraded[t] != 0 && !j.live(l.Name(), t) {
+		a.stage.w.failf("I3: %s trusts its lease of %q, token %d, whose grant an upgrade has ended: %v", a.name, l.Name(), t, err)
+	}
+	return l
 }
 
 // write adds 1 to a balance that it has read before.
