@@ -86,7 +86,7 @@ func (j *judge) orphans() {
 			return
 		}
 		bound := Orphaned
-		if j.healthy(n) {
+		if j.healthy(n) && !seen.late {
 			bound = Settled
 		}
 		if d := now.Sub(seen.held); d > bound {

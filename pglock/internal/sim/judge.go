@@ -28,6 +28,7 @@ type judge struct {
 	unchanged bool                    // by this statement
 	expiry    time.Time               // when a look comes because a grant expires
 	over      bool
+	late      bool // this statement arrives after its caller has left
 	twice     bool // this statement arrives twice: a grant of it may have no owner
 
 	order
@@ -41,6 +42,7 @@ type grantSeen struct {
 	live  bool // the last look at its name has seen it
 
 	ownerless bool      // perhaps
+	late      bool      // its caller has left: attempts to revoke it have pauses, and Close awaits two
 	held      time.Time // when its client had a lease of it, or the grant was excused
 	asked     time.Time // since when its holder is asked to release it
 	deadline  time.Time // of its lease
@@ -76,7 +78,7 @@ func (e event) String() string {
 // look looks at the world after what has just happened. The caller holds the world's mu.
 func (j *judge) look(what event) {
 	if reads[what.op] || j.unchanged {
-		j.unchanged, j.twice = false, false
+		j.unchanged, j.twice, j.late = false, false, false
 		if j.world.tracing {
 			j.world.tracef("· %v", what)
 		}
@@ -92,7 +94,7 @@ func (j *judge) look(what event) {
 	for _, name := range j.names {
 		j.lookAt(name, what)
 	}
-	j.rewound, j.twice = false, false
+	j.rewound, j.twice, j.late = false, false, false
 	if j.world.tracing && what.op == "commit" {
 		j.world.tracef("%v", what)
 	}
@@ -181,7 +183,7 @@ func (j *judge) see(l *line, g memory.Grant, what event) *grantSeen {
 	seen := ofName[g.Token]
 	if seen == nil {
 		now := time.Now()
-		seen = &grantSeen{first: now, held: now, ownerless: j.twice}
+		seen = &grantSeen{first: now, held: now, ownerless: j.twice, late: j.late}
 		ofName[g.Token] = seen
 		if j.world.tracing {
 			j.world.tracef("%q is granted to %s, token %d, weight %d of %d, until %v: %v", g.Name, g.Holder, g.Token, g.Weight, g.Size, g.Expires.Sub(j.world.began), what)
@@ -324,7 +326,7 @@ func (j *judge) end() (granted int) {
 	j.over = true
 	j.endOfBounds()
 	j.world.server.Grants(func(g memory.Grant) {
-		if seen := j.grants[g.Name][g.Token]; seen.first.After(j.world.began.Add(Faulty+10*time.Second)) && !j.excused[g.Token] {
+		if seen := j.grants[g.Name][g.Token]; seen.first.After(j.world.began.Add(Faulty+10*time.Second)) && !j.excused[g.Token] && !seen.late {
 			j.world.failf("I9: the grant of %q, token %d, to %s is left", g.Name, g.Token, g.Holder)
 		}
 	})

@@ -53,6 +53,7 @@ type trip struct {
 	until     time.Time // the bound of the statement
 	apply     func(sent time.Time) (any, error)
 
+	late  bool // its caller has left
 	alone bool // a release, of a name that no process has a ticket for
 
 	fate  fate
@@ -142,7 +143,7 @@ func (t *trip) arrive() (answer any, err error) {
 	w := t.node.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.judge.twice = t.fate.fault == twice
+	w.judge.twice, w.judge.late = t.fate.fault == twice, t.late
 	w.judge.before(t)
 	answer, err = t.apply(t.sent)
 	w.judge.after(t, answer, err)
@@ -150,7 +151,12 @@ func (t *trip) arrive() (answer any, err error) {
 	return answer, err
 }
 
-func (t *trip) arriveIn(d time.Duration) { time.AfterFunc(d, func() { _, _ = t.arrive() }) }
+func (t *trip) arriveIn(d time.Duration) {
+	time.AfterFunc(d, func() {
+		t.late = true
+		_, _ = t.arrive()
+	})
+}
 
 // stall lets the process of a message rest, as if it stood still with the answer.
 func (n *Node) stall(d time.Duration) {

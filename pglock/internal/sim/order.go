@@ -89,7 +89,10 @@ func (j *judge) hears(t *trip, answer any, err error) {
 	t.node.flying--
 	j.deletes(t, -1)
 	if p, joined := answer.(leasetable.Position); joined && err == nil && p.Ahead <= 1 && t.message.About.(*leasetable.Request).All == nil {
-		j.looksAgain(t.node, t.about, "has drawn a ticket for")
+		// After a grant of its own, the next call waits for a hand-off.
+		if last := j.grants[t.about][j.newest[t.about]]; last == nil || last.Holder != t.node.name {
+			j.looksAgain(t.node, t.about, "has drawn a ticket for")
+		}
 	} else if t.alone && err == nil {
 		j.looksAgain(t.node, t.about, "has released")
 	}
@@ -107,6 +110,9 @@ func (j *judge) deletes(t *trip, n int) {
 // looksAgain judges that a process makes an attempt now, if a call of it waits.
 func (j *judge) looksAgain(n *Node, name, after string) {
 	const soon = time.Millisecond
+	if n.flying > 0 { // perhaps by an attempt
+		return
+	}
 	began := time.Now()
 	time.AfterFunc(soon, func() {
 		j.world.mu.Lock()

@@ -25,6 +25,7 @@ import (
 type stage struct {
 	w        *World
 	name     string // of the only lock, in a quiet world
+	pace     time.Duration
 	balances *Table[int]
 	effects  *Table[int] // of idempotency keys
 	ticks    *Table[int] // of a schedule: runs that were committed
@@ -60,8 +61,9 @@ func everything(w *World) {
 	s := &stage{w: w, balances: NewTable[int](w), effects: NewTable[int](w), ticks: NewTable[int](w), nests: map[*actor]*nest{}}
 	w.judge.ticks = append(w.judge.ticks, s.findCycles)
 	switch w.plan.seed % 4 {
-	case 0:
+	case 0, 1:
 		s.name = []string{"lock 0", "lock 0", "semaphore", "readers"}[w.Random(4)]
+		s.pace = []time.Duration{500 * time.Millisecond, 5 * time.Second}[w.Random(2)]
 		w.Go("quiet", 2+w.Random(2), s.quiet)
 	case 2:
 		w.Go("hurried", 1+w.Random(3), s.hurry)
@@ -88,13 +90,13 @@ func (s *stage) quiet(ctx context.Context, p *Node) {
 			case 1:
 				lease = a.upgrade(lease)
 			}
-			Sleep(lease.Context(), between(a.Rand, 0, 5*time.Second))
+			Sleep(lease.Context(), between(a.Rand, 0, s.pace))
 			if ctx.Err() != nil && a.IntN(2) == 0 {
 				return // Close releases it
 			}
 			_ = lease.Release(ctx)
 		}
-		Sleep(ctx, between(a.Rand, 0, 5*time.Second))
+		Sleep(ctx, between(a.Rand, 0, s.pace))
 	}
 }
 
@@ -102,26 +104,37 @@ func (s *stage) quiet(ctx context.Context, p *Node) {
 // for long: a lock is handed off, or its next caller has just left.
 func (s *stage) hurry(ctx context.Context, p *Node) {
 	r := rand.New(rand.NewPCG(s.w.plan.seed, uint64(p.id)+1000))
-	long := pick(r, 2*time.Second, 20*time.Second)
+	long, scale := pick(r, 2*time.Second, 20*time.Second), pick(r, time.Millisecond, 5*time.Millisecond, 50*time.Millisecond)
 	var tasks sync.WaitGroup
 	for range 1 + r.IntN(4) {
 		a := &actor{p, s, rand.New(rand.NewPCG(r.Uint64(), 1)), ctx, 0}
 		tasks.Go(func() {
 			for ctx.Err() == nil {
-				for range a.IntN(20) {
-					d := pick(a.Rand, time.Hour, time.Second, 50*time.Millisecond, 5*time.Millisecond)
-					lease, err := a.acquire(a.Lock(pick(a.Rand, "lock 0", "lock 0", "lock 1")), d, pglock.WithTTL(pick(a.Rand, time.Second, long)))
-					if err == nil {
-						Sleep(lease.Context(), between(a.Rand, 0, 50*time.Millisecond))
-						_ = lease.Release(ctx)
-					}
-					Sleep(ctx, between(a.Rand, 0, 30*time.Millisecond))
+				for i := a.IntN(20); i > 0 && ctx.Err() == nil; i-- {
+					a.hurry(pick(a.Rand, "lock 0", "lock 0", "lock 1"), scale, pglock.WithTTL(pick(a.Rand, time.Second, long)))
 				}
 				Sleep(ctx, between(a.Rand, 0, 5*time.Second))
 			}
 		})
 	}
 	tasks.Wait()
+}
+
+// hurry acquires a lock for a short time.
+func (a *actor) hurry(name string, scale time.Duration, ttl pglock.LeaseOption) {
+	var lease *pglock.Lease
+	var err error
+	if l := a.Lock(name); a.IntN(8) == 0 {
+		time.Sleep(scale - a.stage.w.Now()%scale) // several at once
+		lease, err = l.TryAcquire(a.ctx, ttl)
+	} else {
+		lease, err = a.acquire(l, pick(a.Rand, time.Hour, 20*scale, 2*scale, between(a.Rand, 0, scale)), ttl)
+	}
+	if err == nil {
+		Sleep(lease.Context(), between(a.Rand, 0, scale))
+		_ = lease.Release(a.ctx)
+	}
+	Sleep(a.ctx, between(a.Rand, 0, scale))
 }
 
 // acquire calls Acquire with a context of that time, and judges that it keeps to it.
@@ -426,7 +439,7 @@ func (a *actor) revokeSomebody() {
 
 // runOnce has an effect that must happen once, beside the record of its key.
 func (a *actor) runOnce() {
-	key := fmt.Sprint("key ", int(a.stage.w.Now().Seconds())/4)
+	key := fmt.Sprint("key ", int(a.stage.w.Now().Seconds())/10)
 	_, err := once.Do(a.ctx, a.Client, key, nil, func(ctx context.Context, l *pglock.Lease) (int, error) {
 		Sleep(ctx, between(a.Rand, 0, 500*time.Millisecond))
 		err := pgx.BeginFunc(ctx, a.Node, func(tx pgx.Tx) error {
