@@ -83,14 +83,22 @@ func (s *stage) quiet(ctx context.Context, p *Node) {
 		case "readers":
 			l = pick(a.Rand, a.Reader(s.name), a.Writer(s.name))
 		}
-		if lease, err := a.acquire(l, pick(a.Rand, time.Hour, time.Hour, 3*time.Second), pglock.WithTTL(pick(a.Rand, time.Second, 20*time.Second, time.Minute))); err == nil {
-			switch a.IntN(3) {
-			case 0:
+		options := []pglock.LeaseOption{pglock.WithTTL(pick(a.Rand, time.Second, 20*time.Second, time.Minute))}
+		renewed := a.IntN(3) > 0
+		if !renewed {
+			options = append(options, pglock.WithRenewEvery(0))
+		}
+		if lease, err := a.acquire(l, pick(a.Rand, time.Hour, time.Hour, 3*time.Second), options...); err == nil {
+			hold := between(a.Rand, 0, s.pace)
+			switch n := a.IntN(3); {
+			case !renewed: // it uses its time, and ends before its deadline
+				hold = min(max(hold, time.Second), time.Until(lease.Deadline())*9/10)
+			case n == 0:
 				a.write(lease)
-			case 1:
+			case n == 1:
 				lease = a.upgrade(lease)
 			}
-			Sleep(lease.Context(), between(a.Rand, 0, s.pace))
+			Sleep(lease.Context(), hold)
 			if ctx.Err() != nil && a.IntN(2) == 0 {
 				return // Close releases it
 			}
