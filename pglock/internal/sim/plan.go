@@ -102,7 +102,7 @@ type plan struct {
 func newPlan(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := plan{seed: seed, rate: []float64{0, 0.002, 0.01, 0.05}[r.IntN(4)], deaf: []float64{0, 0.02, 0.3, 1}[r.IntN(4)]}
-	p.kinds = []kind{lost, late, unanswered, unanswered, twice, slow, refused, leaves, stalls}
+	p.kinds = []kind{lost, late, unanswered, unanswered, twice, slow, slow, refused, leaves, stalls}
 	kinds := []kind{rests, crashes, cut, hangs, restarts, fails, steps, full}
 	// A world with few kinds of faults shows what others would hide, or excuse.
 	if r.IntN(2) == 0 {
@@ -181,10 +181,13 @@ type fate struct {
 // draw returns the fate of a message, by a source that its key has seeded.
 func (p *plan) draw(r *rand.Rand, f Fault, now time.Duration) fate {
 	m := fate{
-		there: latency(r), back: latency(r), extra: between(r, 0, 8*time.Second), patience: between(r, 0, 5*time.Second), arrives: r.IntN(2) == 0, code: r.IntN(len(refusals)), caller: r.IntN(16),
+		there: latency(r), back: latency(r), extra: between(r, 0, time.Duration(1+7*r.IntN(2))*time.Second), patience: between(r, 0, 5*time.Second), arrives: r.IntN(2) == 0, code: r.IntN(len(refusals)), caller: r.IntN(16),
 	}
 	rate, kinds := p.rate, p.kinds
-	if f.Op == notification {
+	switch f.Op {
+	case "handoff", "upgrade", "leave_queue", "revoke":
+		rate *= 5 // they are few
+	case notification:
 		m.there *= time.Duration(1 + r.IntN(20)) // it is often behind what the process does meanwhile
 		rate, kinds = p.deaf, []kind{lost, lost, slow, twice}
 	}

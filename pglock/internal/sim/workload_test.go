@@ -64,6 +64,7 @@ func everything(w *World) {
 	case 0, 1:
 		s.name = []string{"lock 0", "lock 0", "semaphore", "readers"}[w.Random(4)]
 		s.pace = []time.Duration{500 * time.Millisecond, 5 * time.Second}[w.Random(2)]
+		w.plan.rate *= 4 // of few messages
 		w.Go("quiet", 2+w.Random(2), s.quiet)
 	case 2:
 		w.Go("hurried", 1+w.Random(3), s.hurry)
