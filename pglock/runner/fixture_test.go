@@ -71,13 +71,14 @@ func (f *fixture) noLockLeft() {
 
 func (f *fixture) exec(sql string, args ...any) { f.Helper(); locktest.Exec(f.T, f.pool, sql, args...) }
 
-// opts returns the options of a replica. Each one that acquires leases has a client of its own.
+// opts returns the options of a replica. Each one that acquires leases has a client of its own. No lease ends because
+// the machine stands still, and a renewal soon tells of its loss.
 func (f *fixture) opts(more ...runner.Option) []runner.Option {
 	f.Helper()
 	if !f.lease {
 		return more
 	}
-	return append([]runner.Option{runner.WithLease(locktest.Client(f.T, f.url), pglock.WithTTL(3*time.Second))}, more...)
+	return append([]runner.Option{runner.WithLease(locktest.Client(f.T, f.url), pglock.WithTTL(pgtest.Patience), pglock.WithRenewEvery(time.Second))}, more...)
 }
 
 func (f *fixture) run(src runner.Source, opts ...runner.Option) error {
