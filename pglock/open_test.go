@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -139,20 +141,22 @@ func TestStaleConnectionsCostNoCall(t *testing.T) {
 	release(t, l)
 }
 
-// TestARejectedLoginEndsTheWait: a role that may not log in any more does not wait for 30 s, as for
-// a server that is away. The holder's lease ends by its deadline, and its release says why.
+// TestARejectedLoginEndsTheWait: a client that may not log in any more does not wait for 30 s, as for a server that is
+// away: that wait would end with ErrUnavailable. The holder's release says why it fails. Sessions of a role with
+// NOLOGIN would not do: a login that had begun before is accepted.
 func TestARejectedLoginEndsTheWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	c, rival := f.open(), f.openUnclosed()
-	l := try(t, f.openOn(f.pool), "n")
+	var logins pgtest.Logins
+	open := func(change ...func(*pgxpool.Config)) *pglock.Client {
+		return locktest.Open(t, pgtest.Pool(t, change...), pglock.WithSchema(f.schema), pglock.WithTTL(time.Hour))
+	}
+	c, rival, holder := open(logins.Watch), open(logins.Watch), open()
+	l := try(t, holder, "n")
 	lost := leaving(t.Context(), c.Lock("n"))
 	pgtest.Eventually(t, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
 	mine := try(t, rival, "mine")
-	role := pgtest.RoleOf(pgtest.UserPool(t, f.pool, f.schema))
-	f.sql(`ALTER ROLE "` + role + `" NOLOGIN`)
-	f.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", role)
-	began := time.Now()
+	logins.Reject(t, f.pool)
 	select {
 	case err := <-lost:
 		if !errors.Is(err, pglock.ErrLogin) || errors.Is(err, pglock.ErrUnavailable) {
@@ -162,11 +166,12 @@ func TestARejectedLoginEndsTheWait(t *testing.T) {
 		t.Error("the waiter still waits")
 	}
 	fails(t, "Release", mine.Release(t.Context()), pglock.ErrLogin)
-	atMost(t, 20*time.Second, "it", began)
-	f.sql(`ALTER ROLE "` + role + `" LOGIN`)
-	release(t, mine)
-	check(t, rival.Close(t.Context()))
+	logins.Rejecting.Store(false)
+	pgtest.Eventually(t, "it is released", func() bool { return mine.Release(t.Context()) == nil })
 	release(t, l)
+	for _, c := range []*pglock.Client{c, rival, holder} {
+		check(t, c.Close(t.Context()))
+	}
 }
 
 // TestARotationOfPasswords: the sessions end, and the logins are rejected for a while. The holder's lease
