@@ -104,6 +104,18 @@ func TestTheYoungestGivesUp(t *testing.T) {
 	}
 }
 
+// TestExpiredWaitsAreDeleted: by the next call that begins to wait, because a process that died ended none of its own.
+func TestExpiredWaitsAreDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWaits(t)
+	w.wait(w.pool, "x")
+	w.query(w.pool, "UPDATE pglock.nested_waits SET expires_at = clock_timestamp() WHERE number > 0 RETURNING 'expired'")
+	w.wait(w.pool, "another lock")
+	if rows := w.query(w.pool, "SELECT string_agg(n.names[1], ' ') FROM pglock.nested_waits AS n WHERE number > 0"); rows != "another lock" {
+		t.Errorf("the waits for %s", rows)
+	}
+}
+
 // TestAWaitBehindADeadlockIsInNone: a call waits for x behind one that wants x and a reader's place in rw, where the
 // first one reads too. The holders of x and y are in a deadlock, which ends by one of them. In the control, the call
 // before it wants to write in rw, and so both wait for each other.

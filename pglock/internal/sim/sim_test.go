@@ -9,7 +9,7 @@ import (
 
 // worlds is the number of worlds in the short form: later seeds find defects of the client that are
 // not mended yet.
-var worlds uint64 = 10
+var worlds uint64 = 300
 
 // TestWorlds runs the worlds of everything that a client can do.
 func TestWorlds(t *testing.T) {
