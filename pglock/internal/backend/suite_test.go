@@ -149,7 +149,7 @@ func fake(of func(*memory.Store) backend.Table) func(t *testing.T) func() tables
 		t.Helper()
 		return func() tables {
 			s := memory.NewServer()
-			store := s.Connect(context.Background()) //nolint:usetesting // that of t is not one of its bubble
+			store := s.Connect(context.Background()) // that of t is not one of its bubble
 			return tables{
 				table: of(store), schema: schema.Default, begin: store.Begin, guard: fencing.Check,
 				open:    func(life context.Context) backend.Table { return of(s.Connect(life)) },
@@ -220,7 +220,7 @@ func TestDrivers(t *testing.T) {
 				t.Run(group, func(t *testing.T) {
 					for _, c := range groups[group] {
 						if d.has(c) {
-							t.Run(c.title, func(t *testing.T) { d.run(t, func(t *testing.T) { runScript(t, d, c, empty()) }) })
+							t.Run(c.title, func(t *testing.T) { d.run(t, func(t *testing.T) { t.Helper(); runScript(t, d, c, empty()) }) })
 						}
 					}
 				})

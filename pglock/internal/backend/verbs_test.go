@@ -189,6 +189,10 @@ var verbs = map[string]verb{
 				n.Holds, n.Holders = append(n.Holds, w.grantOf(s.actor, name).fence.Token), append(n.Holders, s.actor)
 			}
 			w.waits[at] = n
+		} else if t, ok := w.tickets[at]; ok && s.options["ticket"] != "" {
+			r := *w.waits[at].Request
+			r.Ticket = t.Number
+			w.waits[at].Request = &r
 		}
 		cycle, err := w.table.NestedWait(ctx, w.waits[at])
 		return cmp.Or(cycle, "no deadlock"), err
