@@ -17,6 +17,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // tickets is a store that calls drawing before each ticket is drawn, in a statement that began
@@ -411,6 +412,23 @@ func TestALostAnswerDoesNotBlockTheNextCall(t *testing.T) {
 		}
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("granted after %v", took)
+		}
+	})
+}
+
+// TestARenewalCostsItsWaiterNoAttempt: a waiter sleeps until the lease expires, and then until its next expiry if it
+// was renewed. Otherwise there would be an attempt for each expiry, 600.
+func TestARenewalCostsItsWaiterNoAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		r, got := &recorder{}, make(chan *pglock.Lease, 1)
+		held := try(t, f.open(), "n", pglock.WithTTL(time.Minute))
+		c := f.open(pglock.WithObserver(r.hooks()))
+		go func() { got <- acquire(t, c, "n") }()
+		rest(t, 10*time.Hour)
+		release(t, held)
+		release(t, next(t, got))
+		if e := await[observe.AcquireEvent](t, r, 1)[0]; e.Attempts > 100 {
+			t.Errorf("%d attempts", e.Attempts)
 		}
 	})
 }
