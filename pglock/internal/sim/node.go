@@ -45,7 +45,7 @@ type Node struct {
 // life is a context that tells its children of its end in the order in which they came, which is a
 // part of what a seed repeats. Package context does so in the order of a map.
 type life struct {
-	context.Context // without an end
+	context.Context //nolint:containedctx // without an end
 	done            chan struct{}
 
 	mu       sync.Mutex // guards the fields below

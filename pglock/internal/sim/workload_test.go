@@ -134,7 +134,7 @@ func (a *actor) hurry(name string, scale time.Duration, ttl pglock.LeaseOption) 
 	var lease *pglock.Lease
 	var err error
 	if l := a.Lock(name); a.IntN(8) == 0 {
-		time.Sleep(scale - a.stage.w.Now()%scale) // several at once
+		time.Sleep(scale - a.stage.w.Now()%scale + time.Duration(a.IntN(1000))) // several at once, in an order that repeats
 		lease, err = l.TryAcquire(a.ctx, ttl)
 	} else {
 		lease, err = a.acquire(l, pick(a.Rand, time.Hour, 20*scale, 2*scale, between(a.Rand, 0, scale)), ttl)
