@@ -1,6 +1,7 @@
 package pglock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -85,8 +86,8 @@ func (l *Lease) keep(ctx context.Context, op string, n int) error {
 //
 // If there is another reader, or a guarded transaction of this one is in progress, the error is a
 // *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError, and
-// otherwise the errors are those of Downgrade. If the answer to the upgrade was lost, so is the
-// lease.
+// otherwise the errors are those of Downgrade. If the answer to the upgrade was lost, or came too
+// late to trust its grant, the lease is lost.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	began := time.Now()
 	if err := l.checkRWLock("upgrade"); err != nil {
@@ -142,17 +143,15 @@ func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g lease
 		}
 		return err
 	})
+	late := err == nil && g.Outcome == leasetable.Granted && !time.Now().Before(l.cfg.deadline(g.Sent, g.Remaining, l.cfg.ttl))
 	switch {
-	case uncertain && (err != nil || g.Outcome == leasetable.Busy):
+	case late, uncertain && (err != nil || g.Outcome == leasetable.Busy):
 		// The reader's grant may have ended already. Its lease must end here before the writer's
 		// grant is revoked, which lets others in.
-		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost")
+		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost, or too late")
 		l.releaseLost() // the reader's grant would block writers until it expires
 		c.revoke(r)
-		if err == nil {
-			return g, lost
-		}
-		return g, c.explainIn(ctx, op, err)
+		return g, cmp.Or(c.explainIn(ctx, op, err), lost)
 	case err != nil:
 		return g, c.explainIn(ctx, op, err)
 	case g.Outcome == leasetable.Busy:

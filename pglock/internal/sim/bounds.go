@@ -154,7 +154,7 @@ func (j *judge) knowsSoon(n *Node, after string, which func(*pglock.Lease) bool)
 func (j *judge) endOfBounds() {
 	for _, name := range j.world.server.Names() {
 		for _, w := range j.world.server.Tickets(name) {
-			if n := j.clients[w.Client]; n != nil && n.left && n.crashless() && time.Since(n.struck) > Disturbed {
+			if n := j.owner(w); n != nil && n.left && n.crashless() && time.Since(n.struck) > Disturbed {
 				j.world.failf("I9: the ticket %d of %s for %q is left", w.Number, n.name, name)
 			}
 		}

@@ -15,6 +15,7 @@ type order struct {
 	asking  map[string]asked // the last attempts, by request
 	clients map[string]*Node // that have joined a queue, by their names there
 	drawn   map[int64]time.Time
+	strays  map[int64]bool   // tickets of statements that arrived late
 	lines   map[string]*line // by name
 	all     []*line          // the same, in the order in which they were seen
 
@@ -40,7 +41,7 @@ type line struct {
 }
 
 func newOrder() order {
-	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[string]*line{}, nil, map[[2]string]int{}}
+	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[int64]bool{}, map[string]*line{}, nil, map[[2]string]int{}}
 }
 
 // asks notes an attempt.
@@ -56,7 +57,18 @@ func (j *judge) asks(r *leasetable.Request, handoff string) {
 // joins notes a ticket.
 func (j *judge) joins(n *Node, client string, p leasetable.Position) {
 	j.clients[client] = n
+	if j.drawn[p.Ticket].IsZero() && j.late {
+		j.strays[p.Ticket] = true
+	}
 	j.drawn[p.Ticket] = time.Now()
+}
+
+// owner returns the process that has a ticket, or nil if nobody may know of it.
+func (j *judge) owner(t memory.Ticket) *Node {
+	if j.strays[t.Number] {
+		return nil
+	}
+	return j.clients[t.Client]
 }
 
 // sends notes that a process sends a statement.
@@ -132,6 +144,9 @@ func (j *judge) looksAgain(n *Node, name, after string) {
 
 // leaves judges the deletion of a ticket, which must not be of one that was drawn after it was sent.
 func (j *judge) leaves(n *Node, t leasetable.Ticket, sent time.Time) {
+	if j.late { // its client can't know
+		return
+	}
 	for _, name := range t.Names {
 		for _, w := range j.world.server.Tickets(name) {
 			gone := w.Client == t.Client && (t.Number == leasetable.AnyTicket || t.Number == w.Number)
@@ -214,7 +229,7 @@ func (j *judge) inOrder(l *line, g memory.Grant, what event) {
 	}
 	if now.Sub(l.full) < timing.HeadGrace {
 		j.world.failf("order: %q is granted to %s, token %d, before %d others, the first of which has the ticket %d (%v)", g.Name, g.Holder, g.Token, before, head.Number, what)
-	} else if n := j.clients[head.Client]; n != nil && j.healthy(n) && now.Sub(l.since) > timing.HeadGrace && j.quiet() {
+	} else if n := j.owner(head); n != nil && j.healthy(n) && now.Sub(l.since) > timing.HeadGrace && j.quiet() {
 		j.world.failf("order: %q is granted to %s, token %d, and the head of the queue, %s with the ticket %d, is skipped without a reason (%v)", g.Name, g.Holder, g.Token, n.name, head.Number, what)
 	}
 }
@@ -236,7 +251,7 @@ func (j *judge) idle() {
 		if j.quiet() {
 			bound = Prompt
 		}
-		if n := j.clients[l.queue[0].Client]; n != nil && j.healthy(n) && now.Sub(free) > bound {
+		if n := j.owner(l.queue[0]); n != nil && j.healthy(n) && now.Sub(free) > bound {
 			j.world.failf("I6: %q is free for %v, and the head of its queue, %s, is not granted it", l.name, now.Sub(free), n.name)
 			l.since = now
 		}
