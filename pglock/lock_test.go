@@ -666,6 +666,7 @@ func (s *badUpgrades) Upgrade(ctx context.Context, reader fencing.Token, r *leas
 // A reader whose lease ends with the lost or late answer to its upgrade leaves no grant, for which
 // writers would wait.
 func TestABadUpgradeLeavesNoGrant(t *testing.T) {
+	t.Parallel()
 	for _, late := range []bool{false, true} {
 		bubbles(t, fmt.Sprint("late ", late), func(t *testing.T, f fake) {
 			c := f.through(func(s backend.Store) backend.Store { return &badUpgrades{Store: s, late: late} }).open(pglock.WithRenewEvery(0))
