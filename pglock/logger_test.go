@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -106,7 +107,8 @@ func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 			release(t, l)
 			lost := acquire(t, c, n, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
 			ends(t, "the loss", lost.Done())
-			check(t, c.Close(context.Background())) // waits for the log
+			synctest.Wait() // for the log
+			check(t, c.Close(context.Background()))
 
 			want := []struct {
 				message string

@@ -20,6 +20,7 @@ type order struct {
 	all     []*line          // the same, in the order in which they were seen
 
 	deleting map[[2]string]int // deletions of any ticket of a client for a name
+	strict   bool              // a client with few locks: what it does next is known
 }
 
 // asked is an attempt.
@@ -41,7 +42,7 @@ type line struct {
 }
 
 func newOrder() order {
-	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[int64]bool{}, map[string]*line{}, nil, map[[2]string]int{}}
+	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[int64]bool{}, map[string]*line{}, nil, map[[2]string]int{}, false}
 }
 
 // asks notes an attempt.
@@ -121,8 +122,8 @@ func (j *judge) deletes(t *trip, n int) {
 
 // looksAgain judges that a process makes an attempt now, if a call of it waits.
 func (j *judge) looksAgain(n *Node, name, after string) {
-	const soon = time.Millisecond
-	if n.flying > 0 { // perhaps by an attempt
+	const soon = 20 * time.Millisecond
+	if !j.strict || n.flying > 0 { // perhaps by an attempt
 		return
 	}
 	began := time.Now()

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// worlds is the number of worlds in the short form: later seeds find defects of the client that are
-// not mended yet.
-var worlds uint64 = 300
+// worlds is the number of worlds in the short form.
+var worlds uint64 = 500
 
 // TestWorlds runs the worlds of everything that a client can do.
 func TestWorlds(t *testing.T) {

@@ -65,8 +65,10 @@ func everything(w *World) {
 		s.name = []string{"lock 0", "lock 0", "semaphore", "readers"}[w.Random(4)]
 		s.pace = []time.Duration{500 * time.Millisecond, 5 * time.Second}[w.Random(2)]
 		w.plan.rate *= 4 // of few messages
+		w.judge.strict = true
 		w.Go("quiet", 2+w.Random(2), s.quiet)
 	case 2:
+		w.judge.strict = true
 		w.Go("hurried", 1+w.Random(3), s.hurry)
 	default:
 		w.Go("worker", 6, s.work)
