@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector lets goroutines run in a random order.
+
 package sim
 
 import (
