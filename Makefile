@@ -26,10 +26,10 @@ test: setup ## Run all tests, with the race detector, on a PostgreSQL that they 
 	@testdata/skipped.sh go run ./internal/testserver/run $(MAKE) --no-print-directory go-test
 
 .PHONY: go-test
-go-test:
+go-test: # make lint vets
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test $(RACE) -timeout 60m $(PACKAGES)
-	go test ./internal/bench/... ./pglock/internal/sim
+	go test $(RACE) -vet=off -timeout 60m $(PACKAGES)
+	go test -vet=off ./internal/bench/... ./pglock/internal/sim
 
 .PHONY: matrix
 matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17, 18 and 19; VERSIONS=18 for one of them
