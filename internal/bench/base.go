@@ -16,7 +16,7 @@ import (
 
 // baseRows are the rows that can be compared with another version of the module. A program that is built
 // with the tag base has only these.
-var baseRows = []string{"B1", "B2", "B3", "B4", "B7", "B8", "B10"}
+var baseRows = []string{"B1", "B2", "B3", "B4", "B7", "B8", "B10", "B17", "B18"}
 
 // addBase adds the subjects of another version to the rows, with a line in the table for each figure
 // that has a target. The other version measures with its own code of pglock, but with this code of the

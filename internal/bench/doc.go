@@ -32,7 +32,7 @@
 //
 // # Another version
 //
-// With -base, the rows B1 to B4, B7, B8 and B10 have the same subjects once more, of the module at that
+// With -base, the rows B1 to B4, B7, B8, B10, B17 and B18 have the same subjects once more, of the module at that
 // commit or in that directory. The benchmark is built with it in a copy of its tree, and runs as a
 // process that takes turns with this one, on servers of its own. The table shows the ratios, and
 // nothing is kept.

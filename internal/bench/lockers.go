@@ -75,6 +75,8 @@ func openLocker(ctx context.Context, kind, address string, conns int) (locker, e
 		return openSingle(pool), nil
 	case kindBare:
 		return openBare(pool), nil
+	case kindOnce:
+		return openOnce(pool), nil
 	}
 	client, err := pglock.Open(ctx, pool)
 	if err != nil {
