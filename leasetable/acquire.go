@@ -25,6 +25,7 @@ type Request struct {
 	TTL     time.Duration
 	Ticket  int64
 	Permits Permits // of Name
+	New     bool    // the name likely has no row yet: see AcquireFast
 }
 
 // Names returns the names that the request is for, sorted.
@@ -110,17 +111,19 @@ type Grant struct {
 	Ahead     int  // number of waiters before this one
 	Capacity  int  // of OtherKind: the number of permits, 0 for a lock with one holder
 	Invalid   bool // the ticket: the queue has skipped it
+	New       bool // the name had no row, and the lock has one holder
 	Holder    string
 	Remaining time.Duration
 	Sent      time.Time // just before the statement was sent: promises count from there
 }
 
 // AcquireFast grants free locks that have rows, for requests with distinct names, sorted by name,
-// or for one of any kind. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
+// or for one of any kind; and also names that have no row, if a request has New. A Grant without an
+// Outcome is for AcquireFull, or AcquireSlots.
 func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
-		sql, args := t.sql["acquire_fast"], []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket}
+		sql, args := t.sql["acquire_fast"], oneArgs(r)
 		switch {
 		case !r.hasFast():
 			return make([]Grant, 1), nil
@@ -128,14 +131,34 @@ func (t *Table) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 			sql, args[0] = t.sql["acquire_all"], r.All
 		case r.Permits.Any():
 			sql, args = t.sql["acquire_permit"], append(args, r.Permits.Capacity, r.Permits.Weight)
+		case r.New:
+			if grants, err := t.acquireNew(ctx, batch); err != nil || grants[0].Outcome == Granted {
+				return grants, err
+			}
 		}
 		return t.grantRow(ctx, r, sql, args...)
 	}
+	if slices.ContainsFunc(batch, func(r *Request) bool { return r.New }) {
+		return t.acquireNew(ctx, batch)
+	}
+	return t.grantNames(ctx, batch, t.sql["acquire_fast_batch"], acquireArgs(batch))
+}
+
+// acquireNew also grants new names.
+func (t *Table) acquireNew(ctx context.Context, batch []*Request) ([]Grant, error) {
+	if len(batch) == 1 {
+		return t.grantNames(ctx, batch, t.sql["acquire_new"], oneArgs(batch[0]))
+	}
+	return t.grantNames(ctx, batch, t.sql["acquire_batch"], acquireArgs(batch))
+}
+
+// grantNames sends a statement that returns a row for each name that it grants.
+func (t *Table) grantNames(ctx context.Context, batch []*Request, sql string, args []any) ([]Grant, error) {
 	var name string
 	g := Grant{Outcome: Granted}
-	into := []any{&name, &g.Token, (*pgtx.Micros)(&g.Remaining)} // once: a batch has many rows
-	return t.grantBatch(ctx, batch, t.sql["acquire_fast_batch"], acquireArgs(batch), func(r pgx.Rows) (string, Grant, error) {
-		err := r.Scan(into...)
+	into := []any{&name, &g.Token, (*pgtx.Micros)(&g.Remaining), &g.New} // once: a batch has many rows
+	return t.grantBatch(ctx, batch, sql, args, func(r pgx.Rows) (string, Grant, error) {
+		err := r.Scan(into[:len(r.FieldDescriptions())]...)
 		return name, g, err
 	})
 }
@@ -161,35 +184,46 @@ func (t *Table) grantRow(ctx context.Context, r *Request, sql string, args ...an
 }
 
 // AcquireFull answers a batch that AcquireFast does not, with a Grant for each request, also with an
-// error, since its two statements commit by themselves.
+// error, since its statements commit by themselves: the first one finds what is busy, the second one grants
+// new names.
 func (t *Table) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
+	grants := make([]Grant, len(batch))
+	for _, step := range []func(context.Context, []*Request) ([]Grant, error){t.peek, t.acquireNew, t.acquireEach} {
+		var rest []*Request
+		var at []int // in batch
+		for i, r := range batch {
+			if grants[i].Outcome == "" {
+				rest, at = append(rest, r), append(at, i)
+			}
+		}
+		if len(rest) == 0 {
+			break
+		}
+		answers, err := step(ctx, rest)
+		if err != nil {
+			return grants, err
+		}
+		for i, g := range answers {
+			grants[at[i]] = g
+		}
+	}
+	return grants, nil
+}
+
+func (t *Table) peek(ctx context.Context, batch []*Request) ([]Grant, error) {
 	args := acquireArgs(batch)
-	grants, err := t.grantBatch(ctx, batch, t.sql["peek"], []any{args[0], args[2], args[5]}, func(r pgx.Rows) (name string, g Grant, err error) {
+	return t.grantBatch(ctx, batch, t.sql["peek"], []any{args[0], args[2], args[5]}, func(r pgx.Rows) (name string, g Grant, err error) {
 		g.Outcome = Busy
 		err = g.scan(r, &name)
 		return name, g, err
 	})
-	if err != nil {
-		return make([]Grant, len(batch)), err
-	}
-	var rest []*Request
-	var at []int // in batch
-	for i, r := range batch {
-		if grants[i].Outcome == "" {
-			rest, at = append(rest, r), append(at, i)
-		}
-	}
-	if len(rest) == 0 {
-		return grants, nil
-	}
-	answers, err := t.grantBatch(ctx, rest, t.sql["acquire_full"], acquireArgs(rest), func(r pgx.Rows) (name string, g Grant, err error) {
+}
+
+func (t *Table) acquireEach(ctx context.Context, batch []*Request) ([]Grant, error) {
+	return t.grantBatch(ctx, batch, t.sql["acquire_full"], acquireArgs(batch), func(r pgx.Rows) (name string, g Grant, err error) {
 		err = g.scan(r, &name, &g.Outcome)
 		return name, g, err
 	})
-	for i, g := range answers {
-		grants[at[i]] = g
-	}
-	return grants, err
 }
 
 // AcquireSlots makes an attempt to acquire permits, or several names.
@@ -274,6 +308,11 @@ func acquireArgs(batch []*Request) []any {
 		us[i], tickets[i] = r.TTL.Microseconds(), r.Ticket
 	}
 	return []any{names, collapse(holders), ids, collapse(labels), collapse(us), collapse(tickets)}
+}
+
+// oneArgs returns the arguments of the statements that grant one name.
+func oneArgs(r *Request) []any {
+	return []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket}
 }
 
 // collapse returns values, or only the first one if all are equal.

@@ -39,6 +39,7 @@ var elements = map[string]string{
 var statementElements = map[string]map[string]string{
 	"acquire_full":       {"$3": elements["uuid"], "$4": "'{}'"},
 	"acquire_fast_batch": {"$3": elements["uuid"], "$4": "'{}'"},
+	"acquire_batch":      {"$3": elements["uuid"], "$4": "'{}'"},
 	"acquire_all":        {"$4": "'{}'"},
 	"acquire_slots":      {"$2": "2", "$6": "'{}'"},
 	"nested_wait":        {"$4": "'holder'", "$7": "'holder'"},
@@ -64,6 +65,8 @@ func (c arrayCall) render(array string, malformed func(element, kind string) str
 			return fmt.Sprintf("ARRAY[%s]::%s[]", e, m[2])
 		case m[2] == "text" && strings.Contains(c.text, a+"::uuid"):
 			return elements["uuid"] + "::text"
+		case m[2] == "text" && strings.Contains(c.text, a+"::jsonb"):
+			return elements["jsonb"] + "::text"
 		}
 		return e + "::" + m[2]
 	})

@@ -32,6 +32,9 @@ func Example() {
 		log.Panic(err)
 	}
 	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "SELECT "+leasetable.Settings("false")); err != nil {
+		log.Panic(err)
+	}
 
 	table := leasetable.New("pglock", direct{conn})
 	if err := table.LiftTokens(ctx, "nightly report"); err != nil {

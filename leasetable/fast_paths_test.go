@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,16 @@ var fastPaths = []fastPath{
 			return []any{[]string{"n"}, []string{"me"}, []string{mine}, []string{"{}"}, []int64{60_000_000}, []int64{s.ticket}}
 		},
 		defect: [2]string{"AND l.expires_at <=", "AND '-infinity' <="},
+	}, {
+		verb: "acquire_new", names: []string{"n"},
+		state: func(s *lockState) {
+			s.capacity["n"] = 0
+			s.rows = slices.DeleteFunc(s.rows, func(row string) bool {
+				return strings.Contains(row, "VALUES ('n'") && !strings.Contains(row, "lock_waiters")
+			})
+		},
+		args:   func(s lockState) []any { return []any{"n", "me", mine, "{}", int64(60_000_000), s.ticket} },
+		defect: [2]string{"w.ticket < a.ticket", "w.ticket < 0 * a.ticket"},
 	}, {
 		verb: "acquire_all", names: []string{"m", "n"},
 		state: func(s *lockState) {

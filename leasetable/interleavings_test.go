@@ -284,7 +284,7 @@ func (c *checker) statement(kind, holder string, token int64) (string, []any) {
 	c.requests++
 	request, us := fmt.Sprintf("00000000-0000-4000-8000-%012d", c.requests), modelTTL.Microseconds()
 	switch kind {
-	case "acquire_fast":
+	case "acquire_fast", "acquire_new":
 		return c.w.sql[kind], []any{"n", holder, request, "{}", us, int64(leasetable.NoTicket)}
 	case "acquire_full":
 		return c.w.sql[kind], []any{[]string{"n"}, []string{holder}, []string{request}, []string{"{}"}, []int64{us}, []int64{leasetable.NoTicket}}
@@ -300,7 +300,7 @@ func (c *checker) statement(kind, holder string, token int64) (string, []any) {
 
 // modelOutcome puts the reply of the server into the words of the model.
 func modelOutcome(kind string, r reply) (outcome string, token int64) {
-	words := map[string]string{"acquire_fast": "granted", "acquire_full": "granted", "handoff": "granted", "renew": "renewed", "release": "released", "guard": "guarded"}
+	words := map[string]string{"acquire_fast": "granted", "acquire_new": "granted", "acquire_full": "granted", "handoff": "granted", "renew": "renewed", "release": "released", "guard": "guarded"}
 	switch {
 	case r.code() == "PGL01":
 		return "stale", 0
@@ -316,6 +316,9 @@ func modelOutcome(kind string, r reply) (outcome string, token int64) {
 			return fmt.Sprint(row[1]), 0
 		}
 		row = []any{r.rows[i][2]}
+	}
+	if kind == "acquire_new" {
+		row = row[1:]
 	}
 	if words[kind] == "granted" {
 		token, _ = row[0].(int64)
@@ -382,14 +385,15 @@ func TestCheckerOfInterleavings(t *testing.T) {
 	for _, defect := range []mutation{
 		{0, "acquire_fast", "FOR UPDATE SKIP LOCKED", "FOR NO KEY UPDATE SKIP LOCKED"},
 		{0, "acquire_fast", "SKIP LOCKED", ""},
-		{0, "acquire_fast", "AND (f.holder IS NULL OR pglock.by_index())", ""},
+		{0, "acquire_fast", "AND f.holder IS NULL", ""},
+		{0, "acquire_new", "AND NOT EXISTS (SELECT FROM pglock.distributed_locks AS d WHERE d.name = a.name)\n", ""},
 		{0, "lock_gates", "d.name = lock_names[i] FOR UPDATE", "d.name = lock_names[i] FOR NO KEY UPDATE"},
 		{0, "grant_slots", ", newest + 1);\n    began", ", newest + 1); token := newest;\n    began"},
 		{0, "judge_slot", "CASE WHEN d.expires_at >", "CASE WHEN '-infinity' >"},
 		{0, "renew", "AND l.expires_at >", "AND 'infinity' >"},
 		{0, "renew", "FOR NO KEY UPDATE", "FOR UPDATE"},
 		{0, "release", "AND l.token = $2::bigint", "AND $2::bigint > 0"},
-		{0, "release", "AND (l.holder IS NOT NULL OR pglock.by_index())", ""},
+		{0, "release", "AND l.holder IS NOT NULL", ""},
 		{0, "handoff", "FOR UPDATE SKIP LOCKED", "FOR NO KEY UPDATE SKIP LOCKED"},
 		{0, "handoff", "AND f.token = $2::bigint", "AND $2::bigint > 0"},
 		{0, "check_fence", "FOR KEY SHARE", ""},

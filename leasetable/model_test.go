@@ -10,7 +10,7 @@ type modelOp struct {
 }
 
 // modelKinds are the statements. A takeover is an acquire after the expiry.
-var modelKinds = []string{"acquire_fast", "acquire_full", "renew", "release", "handoff", "guard"}
+var modelKinds = []string{"acquire_fast", "acquire_new", "acquire_full", "renew", "release", "handoff", "guard"}
 
 // modelRow is the row of the lock. Time counts the moves of the clock: a grant outlives none.
 type modelRow struct {
@@ -95,17 +95,20 @@ func (m *model) statement(c int) string {
 	tx.waits = false
 	mine := m.row.exists && m.row.token == m.token[c]
 	switch tx.op.kind {
-	case "acquire_fast", "acquire_full":
+	case "acquire_fast", "acquire_new", "acquire_full":
 		full := tx.op.kind == "acquire_full"
 		if !m.row.exists {
 			switch {
-			case !full:
+			case tx.op.kind == "acquire_fast":
 				return "nothing"
 			case other.open && other.changed:
 				tx.waits = true
 				return "waits"
 			}
 			return m.grant(c)
+		}
+		if tx.op.kind == "acquire_new" {
+			return "nothing"
 		}
 		if again && !m.blocked(forUpdate, other) { // the engine locks the row that it waited for before it looks at it
 			tx.lock = forUpdate

@@ -2,6 +2,7 @@ package leasetable_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -46,21 +48,7 @@ func TestPlansAreKept(t *testing.T) {
 		t.Skip("PostgreSQL 13 does not tell which plans it used")
 	}
 	statements := leasetable.Statements(schema)
-	for verb, arguments := range map[string]func(names []string) []any{
-		"acquire_full":       acquireArgs,
-		"peek":               func(names []string) []any { return []any{names, acquireArgs(names)[2], same(names, int64(1))} },
-		"acquire_fast_batch": acquireArgs,
-		"acquire_fast":       oneArgs,
-		"acquire_permit":     func(names []string) []any { return append(oneArgs(names), 2, 1) },
-		"acquire_all":        func(names []string) []any { return append([]any{names}, oneArgs(names)[1:]...) },
-		"release_permit":     func(names []string) []any { return []any{names[0], int64(1), true} },
-		"release_batch":      func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(0)), true} },
-		"check_grants":       func(names []string) []any { return []any{names, same(names, int64(1))} },
-		"renew":              func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
-		"refresh_tickets": func(names []string) []any {
-			return []any{same(names, "nobody"), names, slices.Repeat([]int64{1}, len(names)), int64(1), same(names, int64(1))}
-		},
-	} {
+	for verb, arguments := range statementArgs {
 		sql := statements[verb]
 		if _, err := conn.Prepare(t.Context(), verb, sql); err != nil {
 			t.Fatal(err)
@@ -81,6 +69,25 @@ func TestPlansAreKept(t *testing.T) {
 			t.Errorf("%s was planned for the names at hand %d times", verb, planned)
 		}
 	}
+}
+
+// statementArgs returns the arguments of statements about the names.
+var statementArgs = map[string]func(names []string) []any{
+	"acquire_full":       acquireArgs,
+	"peek":               func(names []string) []any { return []any{names, acquireArgs(names)[2], same(names, int64(1))} },
+	"acquire_fast_batch": acquireArgs,
+	"acquire_batch":      acquireArgs,
+	"acquire_fast":       oneArgs,
+	"acquire_new":        oneArgs,
+	"acquire_permit":     func(names []string) []any { return append(oneArgs(names), 2, 1) },
+	"acquire_all":        func(names []string) []any { return append([]any{names}, oneArgs(names)[1:]...) },
+	"release_permit":     func(names []string) []any { return []any{names[0], int64(1), true} },
+	"release_batch":      func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(0)), true} },
+	"check_grants":       func(names []string) []any { return []any{names, same(names, int64(1))} },
+	"renew":              func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
+	"refresh_tickets": func(names []string) []any {
+		return []any{same(names, "nobody"), names, slices.Repeat([]int64{1}, len(names)), int64(1), same(names, int64(1))}
+	},
 }
 
 func manyNames(n int) []string {
@@ -113,4 +120,131 @@ func same[T any](names []string, value T) []T {
 		values[i] = value
 	}
 	return values
+}
+
+// TestPlansSurviveGrowth: a session keeps the plans that it made when the tables were small, or large, and
+// then they are of another size, before anything has analyzed them. Each statement and function still
+// reads a few rows. The control has the server's own settings, with which only the functions for other
+// programs do so.
+func TestPlansSurviveGrowth(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		what     string
+		before   int // rows of each table
+		settings bool
+	}{{"grown", 0, true}, {"shrunk", grownRows, true}, {"control", 0, false}} {
+		t.Run(tc.what, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Pool(t)
+			name := pgtest.Schema(t, pool)
+			conn, err := pgx.Connect(t.Context(), pool.Config().ConnString())
+			locktest.OK(t, err)
+			defer conn.Close(t.Context())
+			exec := func(sql string, args ...any) {
+				t.Helper()
+				if _, err := conn.Exec(t.Context(), schema.Render(sql, name), args...); err != nil {
+					t.Fatalf("%s: %v", sql, err)
+				}
+			}
+			tables := []string{"distributed_locks", "lock_waiters", "lock_permits", "once_keys", "nested_waits", "fencing_high_water"}
+			for _, table := range tables {
+				exec("ALTER TABLE pglock." + table + " SET (autovacuum_enabled = false)")
+			}
+			resize := func(rows int) { // without a command that makes the server plan anew
+				exec("SET search_path = " + schema.Quote(name))
+				for _, table := range tables {
+					exec("DELETE FROM " + table)
+				}
+				for _, insert := range grown {
+					exec(insert, rows)
+				}
+			}
+			resize(tc.before)
+			for _, table := range tables { // which also tells how large they are
+				exec("VACUUM (ANALYZE) " + table)
+			}
+			exec("RESET search_path")
+			if tc.settings {
+				exec("SELECT " + leasetable.Settings("false"))
+			}
+			calls := growthCalls(name)
+			const reads = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE schemaname = $1"
+			run := func(verb string) (read int) {
+				var before int
+				exec("BEGIN")
+				exec("INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at) VALUES ('held', 7, 1, 'h', clock_timestamp(), clock_timestamp() + interval '1 hour')")
+				locktest.OK(t, conn.QueryRow(t.Context(), reads, name).Scan(&before))
+				if _, err := conn.Exec(t.Context(), verb, calls[verb].args...); err != nil {
+					t.Fatalf("%s: %v", verb, err)
+				}
+				locktest.OK(t, conn.QueryRow(t.Context(), reads, name).Scan(&read))
+				exec("ROLLBACK")
+				exec("ROLLBACK")
+				return read - before
+			}
+			for verb, c := range calls {
+				_, err := conn.Prepare(t.Context(), verb, c.sql)
+				locktest.OK(t, err)
+				for range 8 { // after five of them the server may keep a plan
+					run(verb)
+				}
+			}
+			resize(grownRows - tc.before)
+			exec("SET search_path = pg_catalog")
+			var worst int
+			for _, verb := range slices.Sorted(maps.Keys(calls)) {
+				read := run(verb)
+				if worst = max(worst, read); read > calls[verb].most && (tc.settings || calls[verb].anywhere) {
+					t.Errorf("%s read %d rows, at most %d are needed", verb, read, calls[verb].most)
+				}
+			}
+			if !tc.settings && worst < grownRows {
+				t.Errorf("control: no statement read more than %d rows", worst)
+			}
+		})
+	}
+}
+
+const grownRows = 10_000
+
+// grown fills the tables with that many rows each.
+var grown = []string{
+	"INSERT INTO distributed_locks (name, token, version, acquired_at, expires_at) SELECT md5(n::text), 1, 1, clock_timestamp(), '-infinity' FROM generate_series(1, $1::int) AS n",
+	"INSERT INTO lock_waiters (name, client, expires_at) SELECT md5(n::text), 'c', clock_timestamp() + interval '1 hour' FROM generate_series(1, $1::int) AS n",
+	"INSERT INTO lock_permits (name, token, weight, version, acquired_at, expires_at, request) SELECT md5(n::text), n, 1, 1, clock_timestamp(), clock_timestamp() + interval '1 hour', gen_random_uuid() FROM generate_series(1, $1::int) AS n",
+	"INSERT INTO once_keys (key, fingerprint, state, created_at, started_at, expires_at) SELECT md5(n::text), sha256(''), 'done', clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '1 hour' FROM generate_series(1, $1::int) AS n",
+}
+
+// growthCall is a statement, and how many rows it needs to read at most.
+type growthCall struct {
+	sql  string
+	args []any
+	most int
+
+	anywhere bool // whatever the settings of the session are
+}
+
+// growthCalls returns the statements of leasetable, and the functions of the SQL protocol, each for a few names.
+func growthCalls(name string) map[string]growthCall {
+	all := map[string]growthCall{}
+	for verb, sql := range leasetable.Statements(name) {
+		all[verb] = growthCall{arrayCall{text: sql, elements: statementElements[verb]}.render("", nil), nil, 200, false}
+		if args, ok := statementArgs[verb]; ok {
+			all[verb] = growthCall{sql, args(manyNames(3)), 200, false}
+		}
+	}
+	for verb, most := range map[string]int{
+		"prune":            3000,          // a step of 1000 names
+		"quit_queue":       2 * grownRows, // the rows of a client that closes, which no index finds
+		"delete_dead_rows": 2 * grownRows, // now and then, those of dead clients
+	} {
+		all[verb] = growthCall{all[verb].sql, nil, most, false}
+	}
+	for _, sql := range []string{
+		"acquire('name-1', 'h')", "renew('name-1', 1)", "release('name-1', 1)", "wait_ticket('name-1', 'c', 'h')", "leave('name-1', 'c')", "watch('name-1', 'c')",
+		"check_fence('name-1', 1)", "check_fence('held', 7)", "bind('held', 7)", "renew('held', 7)", "release('held', 7)", "acquire('held', 'h')", "once_claim('name-1', sha256(''), 0, NULL, NULL, NULL, NULL)",
+	} {
+		all[sql] = growthCall{"SELECT * FROM " + schema.Quote(name) + "." + sql, nil, 200, true}
+	}
+	return all
 }

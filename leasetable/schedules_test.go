@@ -316,7 +316,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "guard", "bind":
 		sql = "SELECT " + schema.Quote(p.w.schema) + "." + st.verb + "($1, $2)"
 		args = []any{arg(0), number(arg(1))}
-	case "acquire_fast":
+	case "acquire_fast", "acquire_new":
 		args = []any{arg(0), s.name, p.request(st), "{}", us(), ticket()}
 	case "acquire_permit":
 		names, permits, weights := slots()
@@ -324,7 +324,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "acquire_all":
 		names, _, _ := slots()
 		args = []any{names, s.name, p.request(st), "{}", us(), ticket()}
-	case "acquire_full", "acquire_fast_batch":
+	case "acquire_full", "acquire_fast_batch", "acquire_batch":
 		args = []any{[]string{arg(0)}, []string{s.name}, []string{p.request(st)}, []string{"{}"}, []int64{us()}, []int64{ticket()}}
 	case "peek":
 		args = []any{[]string{arg(0)}, []string{p.request(st)}, []int64{ticket()}}
@@ -433,7 +433,7 @@ func outcome(verb string, rows [][]any) string {
 	switch verb {
 	case "begin", "commit", "rollback", "stall", "stop", "resume", "guard", "bind", "watch":
 		return "done"
-	case "acquire_fast_batch":
+	case "acquire_fast_batch", "acquire_new", "acquire_batch":
 		return "granted " + text(row[1])
 	case "acquire_slots", "upgrade_permits":
 		if row[1] == "granted" {

@@ -2,6 +2,8 @@ package leasetable
 
 import (
 	"embed"
+	"slices"
+	"strings"
 
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -23,7 +25,7 @@ var shortSQL = map[string]string{
 
 	// delete_rows deletes unused rows from the queue: clients, names and tickets.
 	"delete_rows": "DELETE FROM pglock.lock_waiters AS w USING unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) " +
-		"AS a (client, name, ticket) WHERE w.name = a.name AND w.client = a.client AND w.ticket = a.ticket",
+		"AS a (client, name, ticket) WHERE w.name = a.name AND w.client = a.client AND w.ticket = a.ticket AND w.name = ANY ((SELECT $2::text[])::text[])",
 
 	// quit_queue deletes all of a client's rows from the queue, and then notifies the next waiters
 	// of the names that are free: one of the rows may have been the head.
@@ -58,11 +60,36 @@ var shortSQL = map[string]string{
 }
 
 // statements returns all statements of the protocol, rendered for a client's schema, by the names
-// of their files or in shortSQL. A test checks the names that the methods of a Table use.
+// of their files or in shortSQL, and acquire_batch: acquire_fast_batch and acquire_new for the names of
+// a batch, some of which are new, with one commit. A test checks the names that the methods of a Table use.
 func statements(name string) map[string]string {
 	all := schema.Statements(sqlFiles, name)
 	for verb, sql := range shortSQL {
 		all[verb] = schema.Render(sql, name)
 	}
+	_, created, _ := strings.Cut(all["acquire_new"], "), created")
+	all["acquire_batch"] = "WITH known (name, token, remaining) AS (" + all["acquire_fast_batch"] + "), asked (name, holder, request, labels, us, ticket) AS (" +
+		"SELECT a.name, coalesce(a.holder, ($2::text[])[1]), a.request, coalesce(a.labels, ($4::text[])[1])::jsonb, coalesce(a.us, ($5::bigint[])[1]), " +
+		"coalesce(a.ticket, ($6::bigint[])[1]) FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]::uuid[]), (SELECT $4::text[]), " +
+		"(SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)), created" + created +
+		" UNION ALL SELECT k.name, k.token, k.remaining, false FROM known AS k"
 	return all
+}
+
+// Settings returns a list of expressions for a SELECT that makes a session ready for the statements: for
+// its transaction if the expression local is true. The session then finds operators and functions in
+// pg_catalog only, because those that a role creates in another schema of its path would run as this one
+// where their types fit better. And its plans find each row by an index, one name after the other. Without
+// that, a plan that the session keeps reads whole tables, if they were small when it was made, or if a
+// role or a database has turned other ways off.
+func Settings(local string) string {
+	list := make([]string, 0, 9)
+	for name, value := range map[string]string{
+		"search_path": "pg_catalog", "enable_nestloop": "on", "enable_indexscan": "on", "enable_bitmapscan": "on", "enable_tidscan": "on",
+		"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+	} {
+		list = append(list, "pg_catalog.set_config('"+name+"', '"+value+"', "+local+")")
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
 }

@@ -1,8 +1,7 @@
 // Package leasetable is the table of leases: a method of a [Table] sends one statement of the lease
 // protocol, or a second one if the first can't decide. The files in sql say why each statement is
-// safe. Any connection of pgx can be the [Sender], if its session is at READ COMMITTED and its
-// search_path has only schemas where nobody else creates functions. Call [Table.LiftTokens] on a
-// new connection, which may lead to another server.
+// safe. Any connection of pgx can be the [Sender], if its session is at READ COMMITTED and has the
+// [Settings]. Call [Table.LiftTokens] on a new connection, which may lead to another server.
 //
 // Errors are those of the Sender. If an answer is lost, the statement may have been applied: repeat
 // it, Acquire with the same ID, until there is an answer.

@@ -29,10 +29,10 @@ func TestGrantsAreWrittenAlike(t *testing.T) {
 	parts := map[string]*regexp.Regexp{
 		"token and version": regexp.MustCompile(`SET token = greatest\(pglock\.next_fencing_token\(\), l\.token \+ 1\), version = pglock\.next_version\(l\.version\),`),
 		"times":             regexp.MustCompile(`acquired_at = clock_timestamp\(\), expires_at = clock_timestamp\(\) \+ \S+ \* interval '1 microsecond', release_request = NULL,`),
-		"the last grant":    regexp.MustCompile(`release_request = NULL, last_holder = [^=]*, last_end = [^=]*, ended_at = |f\.holder IS NULL|octet_length\(l\.holder\) >= 0\) IS NOT TRUE`),
+		"the last grant":    regexp.MustCompile(`release_request = NULL, last_holder = [^=]*, last_end = [^=]*, ended_at = |[fl]\.holder IS NULL`),
 		"request":           regexp.MustCompile(`, request = \S+, holder = \S+, labels = \S+`),
 		"the queue":         regexp.MustCompile(`NOT EXISTS \(SELECT FROM pglock\.queue\(\S+, [lf]\.ticket\) AS w WHERE `),
-		"the row lock":      regexp.MustCompile(`FOR UPDATE (OF l )?SKIP LOCKED`),
+		"the row lock":      regexp.MustCompile(`FOR UPDATE SKIP LOCKED`),
 		"durability":        regexp.MustCompile(`pglock\.commit_durably\(\)`),
 	}
 	for _, name := range []string{"acquire_fast", "acquire_fast_batch", "handoff"} {

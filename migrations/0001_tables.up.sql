@@ -316,6 +316,18 @@ BEGIN
 END
 $$;
 
+-- Fails unless the token is above those of all pruned rows. After the insert of a granted row, there was
+-- then no other grant of the name since its token was drawn.
+CREATE FUNCTION above_pruned(token bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM "<here>".fencing_epoch AS e WHERE e.pruned >= token) THEN
+        RAISE EXCEPTION 'pglock: a row with a later token was pruned meanwhile' USING ERRCODE = 'lock_not_available', HINT = 'Try again.';
+    END IF;
+    RETURN true;
+END
+$$;
+
 -- A role that may change rows could leave a token behind that the next grant can't add 1 to. Beyond
 -- 2^62 a token therefore is one that was drawn, or there must be a row with a token that is at most
 -- 2 smaller. Rows that are replicated, or restored, when the table has no index yet, are not
@@ -464,7 +476,7 @@ END
 $$;
 
 -- grant_user() grants these rights.
-REVOKE EXECUTE ON FUNCTION highest_token, evidence_bound, lift_sequence, lift_fencing_tokens, raise_pruned, token_follows, revoke_defaults,
+REVOKE EXECUTE ON FUNCTION highest_token, evidence_bound, lift_sequence, lift_fencing_tokens, raise_pruned, above_pruned, token_follows, revoke_defaults,
     pin_functions FROM PUBLIC;
 
 SELECT pin_functions();

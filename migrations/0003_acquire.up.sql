@@ -81,18 +81,15 @@ $$;
 CREATE FUNCTION create_free(lock_names text[], permits integer[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF (SELECT count(*) FROM "<here>".distributed_locks AS l WHERE l.name = ANY (lock_names)) < cardinality(lock_names) THEN
-        PERFORM set_config('lock_timeout', '250ms', true);
-        INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use, room_since)
-        SELECT a.name, 0, 1, clock_timestamp(), '-infinity',
-               nullif(a.permits, 0), CASE WHEN a.permits > 0 THEN 0 END, CASE WHEN a.permits > 0 THEN clock_timestamp() END
-        FROM unnest(lock_names, permits) AS a (name, permits)
-        WHERE NOT EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.name = a.name)
-        ORDER BY a.name COLLATE "C"
-        ON CONFLICT DO NOTHING;
-        RETURN FOUND;
-    END IF;
-    RETURN false;
+    PERFORM set_config('lock_timeout', '250ms', true);
+    INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use, room_since)
+    SELECT a.name, 0, 1, clock_timestamp(), '-infinity',
+           nullif(a.permits, 0), CASE WHEN a.permits > 0 THEN 0 END, CASE WHEN a.permits > 0 THEN clock_timestamp() END
+    FROM unnest(lock_names, permits) AS a (name, permits)
+    WHERE NOT EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.name = a.name)
+    ORDER BY a.name COLLATE "C"
+    ON CONFLICT DO NOTHING;
+    RETURN FOUND;
 END
 $$;
 
@@ -352,11 +349,8 @@ BEGIN
             v.opened := v.opened || s.name;
         END IF;
         CONTINUE WHEN s.fits;
-        IF s.expired THEN
-            v.dead := v.dead || s.name;
-        ELSE
-            blocked := true;
-        END IF;
+        v.dead := v.dead || ARRAY(SELECT s.name WHERE s.expired);
+        blocked := blocked OR s.expired IS NOT TRUE;
         IF worst.blocking_end IS NULL OR s.blocking_end > worst.blocking_end THEN
             worst := s;
         END IF;
@@ -406,9 +400,8 @@ BEGIN
         invalid := true; -- it was not drawn here: it is forged, or a failover has lost it
         RETURN;
     END IF;
-    IF queued THEN -- the ticket is perhaps one of this client for another number of permits
-        PERFORM "<here>".change_ticket(u.name, my_ticket, u.weight, NULL) FROM unnest(lock_names, weights) AS u (name, weight);
-    END IF;
+    -- The ticket is perhaps one of this client for another number of permits.
+    PERFORM "<here>".change_ticket(u.name, my_ticket, u.weight, NULL) FROM unnest(lock_names, weights) AS u (name, weight) WHERE queued;
     FOR pass IN 0..2 LOOP
         IF pass = 1 THEN
             PERFORM "<here>".create_free(lock_names, permits) WHERE cardinality(v.slots) < cardinality(lock_names);

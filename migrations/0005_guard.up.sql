@@ -106,7 +106,7 @@ $$;
 -- SECURITY DEFINER: writers need no right on the lock table, not even to lock its rows.
 CREATE FUNCTION check_fence(lock_name text, grant_token bigint,
                             OUT is_current boolean, OUT newest bigint, OUT isolation text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     ends timestamptz;
     ms   bigint;
@@ -333,7 +333,7 @@ BEGIN
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
-        '{highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
+        '{highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,above_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
           pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,commit_lazily,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,next_ticket,once_claim,
           acquire,renew,release,wait_ticket,leave,watch,check_client,leave_queue,

@@ -55,7 +55,7 @@ CREATE FUNCTION once_claim(
     lock_name text, grant_token bigint, holder_name text, instead_of bigint,
     OUT claimed boolean, OUT same boolean, OUT state text, OUT result bytea,
     OUT token bigint, OUT holder text, OUT started_at timestamptz)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     expired boolean; -- null without a row
     before  text := current_setting('lock_timeout');

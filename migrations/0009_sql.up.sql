@@ -48,7 +48,7 @@ CREATE FUNCTION acquire(
     lock_name text, holder text, ttl interval DEFAULT interval '30 s', labels jsonb DEFAULT '{}', request uuid DEFAULT gen_random_uuid(),
     ticket bigint DEFAULT NULL, permits integer DEFAULT 0, weight integer DEFAULT 1,
     OUT granted boolean, OUT token bigint, OUT held_by text, OUT remaining interval, OUT ahead integer)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     a  record;
@@ -87,7 +87,7 @@ COMMENT ON FUNCTION acquire(text, text, interval, jsonb, uuid, bigint, integer, 
 -- the moment is skipped, so that nobody waits, and the function fails with 55P03.
 CREATE FUNCTION renew(lock_name text, grant_token bigint, ttl interval DEFAULT interval '30 s')
 RETURNS TABLE (remaining interval, release_request text)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     ttl := make_interval(secs => extract(epoch FROM ttl)); -- a day may have 25 hours
     PERFORM "<here>".commit_durably();
@@ -116,7 +116,7 @@ $$;
 COMMENT ON FUNCTION renew(text, bigint, interval) IS 'pglock: extend a grant; no row: it is lost';
 
 CREATE FUNCTION release(lock_name text, grant_token bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM "<here>".release_permits(lock_name, grant_token, true);
     RETURN FOUND;
@@ -127,7 +127,7 @@ COMMENT ON FUNCTION release(text, bigint) IS 'pglock: release a grant; false: it
 -- "client" is the channel that a release notifies when the caller's turn has come, with the name as
 -- the payload, and must differ between callers.
 CREATE FUNCTION wait_ticket(lock_name text, client text, holder text, weight integer DEFAULT 1, OUT ticket bigint, OUT ahead bigint)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     valid   CONSTANT interval := CASE WHEN weight > 1 THEN interval '3 s' ELSE interval '30 s' END;
@@ -152,7 +152,7 @@ $$;
 COMMENT ON FUNCTION wait_ticket(text, text, text, integer) IS 'pglock: a ticket in the queue for a name, or a refresh of it';
 
 CREATE FUNCTION leave(lock_name text, client text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM "<here>".leave_queue(ARRAY[lock_name], client, NULL, true);
 END
@@ -160,7 +160,7 @@ $$;
 COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
 
 CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM "<here>".commit_lazily();
     INSERT INTO "<here>".lock_waiters (name, client, ticket, state, expires_at)

@@ -48,7 +48,7 @@ var (
 		"DELETE on lock_permits", "INSERT on lock_permits", "SELECT on lock_permits", "UPDATE on lock_permits",
 		"SELECT on locks_held", "SELECT on locks_waiting", "SELECT on schedules", "SELECT on pglock_migrations", "USAGE on fencing_tokens",
 		"DELETE on once_keys", "INSERT on once_keys", "SELECT on once_keys", "UPDATE on once_keys", "SELECT on once_started",
-		"EXECUTE on highest_token", "EXECUTE on evidence_bound", "EXECUTE on lift_sequence", "EXECUTE on lift_fencing_tokens", "EXECUTE on once_claim", "EXECUTE on raise_pruned",
+		"EXECUTE on highest_token", "EXECUTE on evidence_bound", "EXECUTE on lift_sequence", "EXECUTE on lift_fencing_tokens", "EXECUTE on once_claim", "EXECUTE on raise_pruned", "EXECUTE on above_pruned",
 		"EXECUTE on next_fencing_token", "EXECUTE on token_follows", "EXECUTE on wake_next", "EXECUTE on wake_each", "EXECUTE on advisory_key", "EXECUTE on pglock_oldest_client", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
 		"EXECUTE on head_weight", "EXECUTE on commit_durably", "EXECUTE on commit_lazily", "EXECUTE on by_index", "EXECUTE on next_version", "EXECUTE on queue", "EXECUTE on head_is_silent", "EXECUTE on add_room", "EXECUTE on wake_for_room", "EXECUTE on free_expired_permits",
 		"EXECUTE on share_grant", "EXECUTE on create_free", "EXECUTE on check_slots", "EXECUTE on judge_slot", "EXECUTE on judge_slots", "EXECUTE on change_ticket",

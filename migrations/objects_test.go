@@ -47,7 +47,7 @@ func TestANumberIsNoSchema(t *testing.T) {
 			if after := objects(t, pool, "pglock"); strings.Join(after, ",") != strings.Join(before, ",") {
 				t.Errorf("Up has changed %v to %v", before, after)
 			}
-			if _, err := client.Acquire(t.Context(), "n"); test.client != "" && (!errors.Is(err, schema.ErrMissing) || !strings.Contains(err.Error(), test.client)) {
+			if _, err := client.Semaphore("n", 2).Acquire(t.Context()); test.client != "" && (!errors.Is(err, schema.ErrMissing) || !strings.Contains(err.Error(), test.client)) {
 				t.Errorf("Acquire: %v, want %q", err, test.client)
 			}
 			locktest.Exec(t, pool, `DROP SCHEMA "pglock" CASCADE`)

@@ -43,28 +43,29 @@ const (
 
 func (a *attempt) request() *leasetable.Request {
 	r := a.acquisition.request(a.id)
-	r.Ticket = a.ticket
+	r.Ticket, r.New = a.ticket, a.client.newNames.Load()
 	return r
 }
 
-// run sends the statements of the attempt. It tries the fast path, and if that grants nothing, a
-// second statement returns the reason. ctx is derived from the client's life.
+// run sends the statements of the attempt. It tries the fast path, and if that grants nothing, further
+// statements return the reason. ctx is derived from the client's life.
 func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 	store, r := a.client.store, a.request()
+	grants := []leasetable.Grant{{}}
 	if !a.expectHeld {
-		grants, err := store.AcquireFast(ctx, []*leasetable.Request{r})
-		if err != nil {
-			return g, err
-		} else if grants[0].Outcome == leasetable.Granted {
-			return grants[0], nil
-		}
+		grants, err = store.AcquireFast(ctx, []*leasetable.Request{r})
 	}
-	if a.cfg.plain() {
-		var grants []leasetable.Grant
+	switch {
+	case err != nil:
+	case grants[0].Outcome == leasetable.Granted:
+		g = grants[0]
+	case a.cfg.plain():
 		grants, err = store.AcquireFull(ctx, []*leasetable.Request{r})
 		g = grants[0] // it has no outcome if another client inserted its row meanwhile
-	} else if g, err = store.AcquireSlots(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded && r.All != nil {
-		a.client.revoke(r) // the grants of the other names may be live
+	default:
+		if g, err = store.AcquireSlots(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded && r.All != nil {
+			a.client.revoke(r) // the grants of the other names may be live
+		}
 	}
 	if link.RowLocked(err) { // by another client's insert of a name, or by others at the gate of its permits
 		return leasetable.Grant{Outcome: leasetable.Busy, Name: r.Names()[0]}, nil
@@ -198,6 +199,9 @@ func (a *acquisition) checkGrant(id string, got waitlist.Answer) (leasetable.Gra
 		return got.Grant, &KindError{Name: name, Wanted: a.request(id).PermitsOf(name).Capacity, Found: got.Grant.Capacity}
 	}
 	if got.Err == nil {
+		if got.Grant.Outcome == leasetable.Granted && a.cfg.plain() {
+			a.client.newNames.Store(got.Grant.New)
+		}
 		return got.Grant, nil
 	}
 	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.name), got.Err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,6 +37,7 @@ type Client struct {
 	signals  signals  // requests to holders that were notified
 	watches  watches  // names that Watch watches
 
+	newNames      atomic.Bool   // the last lock with one holder had no row: the next one likely has none
 	deadlockCheck chan struct{} // a semaphore of one
 	lookFailed    sync.Once
 

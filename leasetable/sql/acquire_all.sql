@@ -17,11 +17,11 @@
 WITH free AS MATERIALIZED (
     SELECT f.token
     FROM pglock.distributed_locks AS f
-    WHERE f.name = ANY ((SELECT $1::text[])::text[]) AND (f.holder IS NULL OR pglock.by_index()) AND f.expires_at <= clock_timestamp()
+    WHERE f.name = ANY ((SELECT $1::text[])::text[]) AND f.holder IS NULL AND f.expires_at <= clock_timestamp()
       AND (f.capacity > 0) IS NOT TRUE AND (f.request <> $3::text::uuid) IS NOT FALSE
       AND cardinality($1::text[]) = (
           SELECT count(*) FROM pglock.distributed_locks AS e
-          WHERE e.name = ANY ((SELECT $1::text[])::text[]) AND (e.holder IS NULL OR pglock.by_index()) AND e.expires_at <= clock_timestamp()
+          WHERE e.name = ANY ((SELECT $1::text[])::text[]) AND e.holder IS NULL AND e.expires_at <= clock_timestamp()
             AND ((SELECT NOT EXISTS (SELECT FROM pglock.lock_waiters))
                  OR NOT EXISTS (SELECT FROM pglock.queue(e.name, e.ticket) AS w WHERE w.ticket < $6::bigint)))
     ORDER BY f.name COLLATE "C"
@@ -36,7 +36,7 @@ WITH free AS MATERIALIZED (
         expires_at = d.now + $5::bigint * interval '1 microsecond', release_request = NULL,
         request = $3::text::uuid, holder = $2::text, labels = $4::text::jsonb
     FROM drawn AS d
-    WHERE l.name = ANY ((SELECT $1::text[])::text[]) AND (l.holder IS NULL OR pglock.by_index())
+    WHERE l.name = ANY ((SELECT $1::text[])::text[]) AND l.holder IS NULL
     RETURNING l.expires_at
 )
 SELECT d.token, (date_part('epoch', min(g.expires_at) - clock_timestamp()) * 1000000)::bigint

@@ -23,17 +23,13 @@
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
     ticket = CASE WHEN $6::bigint < 9223372036854775807 THEN greatest(l.ticket, $6::bigint) ELSE l.ticket END,
-    acquired_at = clock_timestamp(),
-    expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond', release_request = NULL,
+    acquired_at = clock_timestamp(), expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond', release_request = NULL,
     request = $3::text::uuid, holder = $2::text, labels = $4::text::jsonb
 WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
-    WHERE f.name = $1::text
-      AND (f.holder IS NULL OR pglock.by_index())
-      AND f.expires_at <= clock_timestamp()
-      AND (f.capacity > 0) IS NOT TRUE
-      AND (f.request <> $3::text::uuid) IS NOT FALSE
+    WHERE f.name = $1::text AND f.holder IS NULL AND f.expires_at <= clock_timestamp()
+      AND (f.capacity > 0) IS NOT TRUE AND (f.request <> $3::text::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM pglock.queue($1::text, f.ticket) AS w WHERE w.ticket < $6::bigint)
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)

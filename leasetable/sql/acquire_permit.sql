@@ -14,13 +14,9 @@
 WITH free AS MATERIALIZED (
     SELECT f.ctid, f.token
     FROM pglock.distributed_locks AS f
-    WHERE f.name = $1::text
-      AND (f.holder IS NULL OR pglock.by_index())
-      AND f.expires_at <= clock_timestamp()
-      AND f.capacity = $7::int AND f.capacity - f.in_use >= $8::int
-      AND (f.request <> $3::text::uuid) IS NOT FALSE
-      AND NOT EXISTS (SELECT FROM pglock.lock_permits AS p
-                      WHERE p.name = $1::text AND p.request = $3::text::uuid AND (p.weight > 0 OR pglock.by_index()))
+    WHERE f.name = $1::text AND f.holder IS NULL AND f.expires_at <= clock_timestamp()
+      AND f.capacity = $7::int AND f.capacity - f.in_use >= $8::int AND (f.request <> $3::text::uuid) IS NOT FALSE
+      AND NOT EXISTS (SELECT FROM pglock.lock_permits AS p WHERE p.name = $1::text AND p.request = $3::text::uuid)
       AND NOT EXISTS (SELECT FROM pglock.queue($1::text, f.ticket) AS w WHERE w.ticket < $6::bigint)
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED

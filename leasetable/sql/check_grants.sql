@@ -5,11 +5,11 @@
 SELECT l.name, w.token, g.live, CASE WHEN g.live THEN l.release_request END,
        CASE WHEN l.revoked_token = w.token THEN coalesce(l.revoked_reason, '') ELSE l.revoked_permits ->> w.token::text END
 FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
-JOIN pglock.distributed_locks AS l ON l.name = w.name
+CROSS JOIN LATERAL (SELECT l.* FROM pglock.distributed_locks AS l WHERE l.name = w.name OFFSET 0) AS l
 CROSS JOIN LATERAL (SELECT l.token = w.token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS live) AS g
 WHERE g.live OR l.revoked_token = w.token OR l.revoked_permits ? w.token::text
 UNION ALL
 SELECT p.name, p.token, true, p.release_request, NULL
 FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
-JOIN pglock.lock_permits AS p ON p.name = w.name AND p.token = w.token
+CROSS JOIN LATERAL (SELECT p.* FROM pglock.lock_permits AS p WHERE p.name = w.name AND p.token = w.token OFFSET 0) AS p
 WHERE p.holder IS NOT NULL AND p.expires_at > clock_timestamp()

@@ -10,15 +10,13 @@
 -- lock since. No ticket is used up.
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
-    acquired_at = clock_timestamp(),
-    expires_at = clock_timestamp() + $6::bigint * interval '1 microsecond', release_request = NULL,
+    acquired_at = clock_timestamp(), expires_at = clock_timestamp() + $6::bigint * interval '1 microsecond', release_request = NULL,
     last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp(),
     request = $3::text::uuid, holder = $4::text, labels = $5::text::jsonb
 WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
-    WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.by_index())
-      AND (f.capacity > 0) IS NOT TRUE
+    WHERE f.name = $1::text AND f.token = $2::bigint AND f.holder IS NOT NULL AND (f.capacity > 0) IS NOT TRUE
       AND NOT EXISTS (SELECT FROM pglock.queue($1::text, f.ticket) AS w WHERE w.client <> $7::text)
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)

@@ -5,18 +5,17 @@
 -- Returns name, token, holder, remaining microseconds of the grant, the number of waiters with a
 -- smaller ticket, and whether the ticket is invalid: the same as acquire_slots for a busy lock, at
 -- a fraction of its cost. It returns no row for a lock that could be granted or has permits, nor
--- where the head may be silent. The kind is within a CASE, because the planner takes a filter of
--- its own for one that hardly any row passes, and compares each row with each name.
+-- where the head may be silent.
 SELECT l.name, l.token, l.holder,
        CASE WHEN l.expires_at > clock_timestamp()
             THEN greatest((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 1) ELSE 0 END,
        q.ahead, coalesce(a.ticket, ($3::bigint[])[1]) BETWEEN 1 AND l.ticket
 FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) AS a (name, request, ticket)
-JOIN pglock.distributed_locks AS l ON l.name = a.name
+CROSS JOIN LATERAL (SELECT l.*, l AS gate FROM pglock.distributed_locks AS l WHERE l.name = a.name OFFSET 0) AS l
 CROSS JOIN LATERAL (
     SELECT count(*) AS ahead, max(w.keep_until) AS keep_until FROM pglock.queue(a.name, l.ticket) AS w
     WHERE w.ticket < coalesce(a.ticket, ($3::bigint[])[1])) AS q
 WHERE l.request IS DISTINCT FROM a.request::uuid
   AND CASE WHEN l.capacity IS NULL
            THEN l.expires_at > clock_timestamp()
-                OR l.holder IS NULL AND q.ahead > 0 AND NOT pglock.head_is_silent(l, NULL, q.keep_until) END
+                OR l.holder IS NULL AND q.ahead > 0 AND NOT pglock.head_is_silent(l.gate, NULL, q.keep_until) END

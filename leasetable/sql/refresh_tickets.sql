@@ -14,11 +14,9 @@
 -- for one and a half seconds, without those permits. Rows are locked in the order of names.
 WITH mine AS MATERIALIZED (
     SELECT w.name, w.client, w.ticket, w.state, w.since, w.weight, w.keep_until, a.us, a.near
-    FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[]), (SELECT $5::bigint[])) AS a (client, name, us, near)
-    JOIN pglock.lock_waiters AS w ON w.name = a.name AND w.client = a.client
-    WHERE pglock.commit_lazily()
-    ORDER BY w.name COLLATE "C", w.client
-    FOR UPDATE OF w
+    FROM (SELECT * FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[]), (SELECT $5::bigint[])) AS a (client, name, us, near)
+          ORDER BY a.name COLLATE "C", a.client) AS a
+    CROSS JOIN LATERAL (SELECT w.* FROM pglock.lock_waiters AS w WHERE w.name = a.name AND w.client = a.client AND pglock.commit_lazily() FOR UPDATE) AS w
 ), seen AS MATERIALIZED (
     SELECT m.name, m.client, m.us, e.enters, f.free, o.overdue, m.state = 'queued' AND m.ticket <= l.ticket OR m.weight > l.capacity AS lost,
            CASE WHEN m.ticket > coalesce(l.ticket, 0) THEN m.ticket END AS unused,
@@ -56,5 +54,5 @@ SET expires_at = clock_timestamp() + s.us * interval '1 microsecond',
     ticket = CASE WHEN s.enters THEN coalesce(s.unused, pglock.next_ticket()) ELSE w.ticket END,
     state = CASE WHEN s.enters THEN 'queued' ELSE w.state END
 FROM seen AS s
-WHERE w.name = s.name AND w.client = s.client
+WHERE w.name = s.name AND w.client = s.client AND w.name = ANY (ARRAY(SELECT m.name FROM mine AS m))
 RETURNING w.name, w.client, w.ticket, w.state = 'overflow', coalesce(s.lost, false), s.ahead, s.free, s.remaining, coalesce(s.overdue AND s.room, false)

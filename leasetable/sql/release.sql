@@ -16,9 +16,8 @@ SET holder = NULL,
     expires_at = CASE WHEN least(l.acquired_at, clock_timestamp()) + $3::bigint * interval '1 microsecond' > clock_timestamp()
                       THEN least(l.acquired_at, clock_timestamp()) + $3::bigint * interval '1 microsecond'
                       ELSE '-infinity' END,
-    version = pglock.next_version(l.version),
-    last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
-WHERE l.name = $1::text AND l.token = $2::bigint AND (l.holder IS NOT NULL OR pglock.by_index())
+    version = pglock.next_version(l.version), last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
+WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL
   AND pglock.commit_lazily() AND set_config('lock_timeout', '250ms', true) = '250ms'
 RETURNING CASE WHEN $4::boolean AND EXISTS (SELECT FROM pglock.lock_waiters AS w WHERE w.name = $1::text)
                THEN pglock.wake_next(l.name, l.ticket, NULL) ELSE false END

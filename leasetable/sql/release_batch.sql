@@ -8,19 +8,18 @@
 -- take a tenth of the time.
 WITH ours AS MATERIALIZED (
     SELECT l.ctid, a.hold
-    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS a (name, token, hold)
-    JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
-    WHERE (l.holder IS NOT NULL OR pglock.by_index()) AND (SELECT pglock.commit_lazily())
-    ORDER BY l.name COLLATE "C"
-    FOR NO KEY UPDATE OF l SKIP LOCKED
+    FROM (SELECT * FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS u (name, token, hold) ORDER BY u.name COLLATE "C") AS a
+    CROSS JOIN LATERAL (
+        SELECT l.ctid FROM pglock.distributed_locks AS l
+        WHERE l.name = a.name AND l.token = a.token AND l.holder IS NOT NULL AND (SELECT pglock.commit_lazily())
+        FOR NO KEY UPDATE SKIP LOCKED) AS l
 ), released AS (
     UPDATE pglock.distributed_locks AS l
     SET holder = NULL,
         expires_at = CASE WHEN o.hold > 0 AND least(l.acquired_at, clock_timestamp()) + o.hold * interval '1 microsecond' > clock_timestamp()
                           THEN least(l.acquired_at, clock_timestamp()) + o.hold * interval '1 microsecond'
                           ELSE '-infinity' END,
-        version = pglock.next_version(l.version),
-        last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
+        version = pglock.next_version(l.version), last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
     FROM ours AS o
     WHERE l.ctid = o.ctid
     RETURNING l.name, l.token, l.ticket

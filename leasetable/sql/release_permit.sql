@@ -16,7 +16,7 @@ WITH gone AS (
     WHERE p.ctid = (
         SELECT f.ctid
         FROM pglock.lock_permits AS f
-        WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.by_index())
+        WHERE f.name = $1::text AND f.token = $2::bigint AND f.holder IS NOT NULL
           AND pglock.commit_lazily() AND set_config('lock_timeout', '100ms', true) = '100ms'
         FOR UPDATE SKIP LOCKED)
     RETURNING p.weight, p.holder, p.request
@@ -26,5 +26,5 @@ SET in_use = l.in_use - least(l.in_use, g.weight), version = pglock.next_version
     request = g.request, last_holder = g.holder, last_end = 'released', ended_at = clock_timestamp(),
     room_since = CASE WHEN l.in_use >= l.capacity THEN clock_timestamp() ELSE l.room_since END
 FROM gone AS g
-WHERE l.name = $1::text AND (l.capacity > 0 OR pglock.by_index())
+WHERE l.name = $1::text AND l.capacity > 0
 RETURNING pglock.wake_for_room(l.name, l.ticket, g.weight, l.capacity - l.in_use, $3::boolean)

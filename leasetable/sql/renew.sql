@@ -19,37 +19,34 @@
 -- * Rows are locked in the order of names: clients can't deadlock.
 -- * A grant that moves while this statement runs is locked, or in neither table: it is renewed by
 --   the next attempt.
--- * Each row is found by the primary key, twice. Joining parameters with results would be quadratic
---   in a generic plan, which estimates ten rows for $1.
-WITH ours AS MATERIALIZED (
-    SELECT l.name, l.token, w.us
+-- * Each row is found by the primary key, twice, whatever the planner believes of the tables: by LATERAL,
+--   and by the names that were found. Joining parameters with results would be quadratic in a generic
+--   plan, which estimates ten rows for $1.
+WITH asked AS MATERIALIZED (
+    SELECT w.name, w.token, w.us
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
-    JOIN pglock.distributed_locks AS l ON l.name = w.name AND l.token = w.token
-    WHERE l.holder IS NOT NULL
-    ORDER BY l.name
-    FOR NO KEY UPDATE OF l SKIP LOCKED
+    ORDER BY w.name COLLATE "C", w.token
+), ours AS MATERIALIZED (
+    SELECT l.name, l.token, w.us FROM asked AS w
+    CROSS JOIN LATERAL (SELECT l.name, l.token FROM pglock.distributed_locks AS l WHERE l.name = w.name AND l.token = w.token
+                        AND l.holder IS NOT NULL AND (SELECT pglock.commit_durably()) FOR NO KEY UPDATE SKIP LOCKED) AS l
 ), ours_shared AS MATERIALIZED (
-    SELECT p.name, p.token, w.us
-    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
-    JOIN pglock.lock_permits AS p ON p.name = w.name AND p.token = w.token
-    WHERE p.holder IS NOT NULL
-    ORDER BY p.name, p.token
-    FOR NO KEY UPDATE OF p SKIP LOCKED
-), durable AS MATERIALIZED (
-    SELECT pglock.commit_durably()
+    SELECT p.name, p.token, w.us FROM asked AS w
+    CROSS JOIN LATERAL (SELECT p.name, p.token FROM pglock.lock_permits AS p WHERE p.name = w.name AND p.token = w.token
+                        AND p.holder IS NOT NULL AND (SELECT pglock.commit_durably()) FOR NO KEY UPDATE SKIP LOCKED) AS p
 ), renewed AS (
     UPDATE pglock.distributed_locks AS l
     SET version = pglock.next_version(l.version), holder = coalesce($4::text, l.holder),
         expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
-    FROM ours AS o, durable
-    WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
+    FROM ours AS o
+    WHERE l.name = o.name AND l.token = o.token AND l.name = ANY (ARRAY(SELECT n.name FROM ours AS n)) AND l.expires_at > clock_timestamp()
     RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
 ), renewed_shared AS (
     UPDATE pglock.lock_permits AS p
     SET version = pglock.next_version(p.version), holder = coalesce($4::text, p.holder),
         expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
-    FROM ours_shared AS o, durable
-    WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
+    FROM ours_shared AS o
+    WHERE p.name = o.name AND p.token = o.token AND p.name = ANY (ARRAY(SELECT n.name FROM ours_shared AS n)) AND p.expires_at > clock_timestamp()
     RETURNING p.name, p.token, p.expires_at, p.release_request, p.acquired_at, p.request, p.weight
 )
 SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request,

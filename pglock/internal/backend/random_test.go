@@ -92,7 +92,7 @@ func (r *story) next() string {
 	case 3, 4:
 		return client + " fast " + target + ttl
 	case 5:
-		return client + pick(r, " fast ", " acquire ") + target + ttl + " barge"
+		return client + pick(r, " fast ", " acquire ") + target + ttl + pick(r, " barge", " new")
 	case 6, 7, 8:
 		return client + " join " + target
 	case 9, 10, 11:

@@ -41,7 +41,7 @@ type slot struct {
 
 var (
 	slotText = regexp.MustCompile(`^([^/]+)(?:/(\d+)(?:\*(\d+))?)?$`)
-	flags    = []string{"again", "barge", "ticket", "polls", "late"} // options without a value
+	flags    = []string{"again", "barge", "new", "ticket", "polls", "late"} // options without a value
 	kinds    = strings.NewReplacer("/r", fmt.Sprint("/", leasetable.ReadersWriter), "/w", fmt.Sprint("/", leasetable.ReadersWriter, "*", leasetable.ReadersWriter))
 )
 

@@ -92,7 +92,7 @@ func (w *world) request(s *step, slots []slot) *leasetable.Request {
 	}
 	r := &leasetable.Request{
 		ID: newID(), Holder: s.actor, Labels: cmp.Or(s.options["labels"], "{}"), TTL: s.duration("ttl", time.Minute), Ticket: leasetable.NoTicket,
-		Name: slots[0].name, Permits: slots[0].Permits,
+		Name: slots[0].name, Permits: slots[0].Permits, New: s.options["new"] != "",
 	}
 	if len(slots) > 1 {
 		r.Permits = leasetable.Permits{}
@@ -154,6 +154,7 @@ func (w *world) attempt(s *step, r *leasetable.Request, g leasetable.Grant) stri
 	switch g.Outcome {
 	case leasetable.Granted:
 		add(true, "granted for %s", left(g.Remaining))
+		add(g.New && r.New, "a new name")
 		add(g.Sent.IsZero() || time.Since(g.Sent) < 0, "without a time")
 		for _, name := range r.Names() {
 			add(g.Token <= w.newest[name] && w.owners[g.Token] != s.actor, "with an old token")

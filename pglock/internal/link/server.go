@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
@@ -119,26 +119,21 @@ func (l *Link) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 // frameKey is the key of a connection's frame in its custom data.
 const frameKey = "pglock: frame"
 
-// neededPaths are settings of the planner without which the statements of the protocol, which find
-// each row by its name, read whole tables. A role or a database may turn them off.
-var neededPaths = [...]string{"enable_nestloop", "enable_indexscan", "enable_bitmapscan", "enable_tidscan"}
-
 // serverInfo is what a new connection finds.
 type serverInfo struct {
 	version, oldest   int // of the schema, see schema.Check
 	standby, readOnly bool
 
-	// frame is sent before each statement, in one transaction with it. It is empty if the settings
-	// of the session are fine. Settings are not sent once, because a pooler in transaction mode
-	// keeps none, and would leave them to other clients.
+	// frame is sent before each statement, in one transaction with it. It is empty if the session has
+	// the settings that were sent once. A pooler in transaction mode keeps none, and would leave them
+	// to other clients.
 	frame []string
 }
 
-// readServerInfo reads the schema's versions and the state of a server, and makes the session find
-// operators and functions in pg_catalog only: those that a role creates in another schema of the
-// path would run as this one where their types fit better. A pooler lends the session if its
-// process is not the one that the connection was told of, whose number is a parameter, so that all
-// connections send one text. The error wraps schema.ErrSchema if locks are not safe on the server.
+// readServerInfo reads the schema's versions and the state of a server, and makes the settings. A
+// pooler lends the session if its process is not the one that the connection was told of, whose number
+// is a parameter, so that all connections send one text. The error wraps schema.ErrSchema if locks are
+// not safe on the server.
 func (l *Link) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
 	if err = l.prepare(ctx, conn); err != nil {
 		return i, err
@@ -146,33 +141,27 @@ func (l *Link) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serve
 	here, setting := schema.Quote(l.schema), "pg_catalog.current_setting('"
 	row, err := oneRow(conn.ExecParams(ctx, "SELECT "+here+".pglock_schema_version(), pg_catalog.pg_is_in_recovery(), "+
 		setting+"default_transaction_read_only'), "+setting+"default_transaction_isolation')"+
-		", "+setting+strings.Join(neededPaths[:], "'), "+setting)+"'), "+
-		here+".unsafe_server(), "+here+".pglock_oldest_client(), "+
-		"pg_catalog.set_config('search_path', 'pg_catalog', lent), lent "+
-		"FROM (SELECT pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.<>) $1::pg_catalog.int8) AS s (lent)",
+		", "+here+".unsafe_server(), "+here+".pglock_oldest_client(), lent, "+leasetable.Settings("lent")+
+		" FROM (SELECT pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.<>) $1::pg_catalog.int8) AS s (lent)",
 		[][]byte{strconv.AppendUint(nil, uint64(conn.PID()), 10)}, nil, nil, nil).Read())
 	if err != nil {
 		return i, err
 	}
-	if why := row[4+len(neededPaths)]; why != nil {
+	if why := row[4]; why != nil {
 		return i, schema.Unsafe(string(why))
 	}
-	for n, path := range neededPaths {
-		if string(row[4+n]) == "off" {
-			i.frame = append(i.frame, "SET LOCAL "+path+" = on")
-		}
+	lent := string(row[6]) == "t"
+	if lent || string(row[3]) != "read committed" {
+		i.frame = []string{"BEGIN ISOLATION LEVEL READ COMMITTED"}
 	}
-	if string(row[len(row)-1]) == "t" {
-		i.frame = append(i.frame, "SET LOCAL search_path = pg_catalog")
-	}
-	if i.frame != nil || string(row[3]) != "read committed" {
-		i.frame = append([]string{"BEGIN ISOLATION LEVEL READ COMMITTED"}, i.frame...)
+	if lent {
+		i.frame = append(i.frame, "SELECT "+leasetable.Settings("true"))
 	}
 	i.standby, i.readOnly = string(row[1]) == "t", string(row[2]) == "on"
 	if i.version, err = strconv.Atoi(string(row[0])); err != nil {
 		return i, err
 	}
-	i.oldest, err = strconv.Atoi(string(row[5+len(neededPaths)]))
+	i.oldest, err = strconv.Atoi(string(row[5]))
 	return i, err
 }
 

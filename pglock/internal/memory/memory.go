@@ -391,6 +391,11 @@ func (s *Server) grantSlots(r *leasetable.Request, v *verdict, now time.Time) le
 // acquireFast is leasetable.Table.AcquireFast: it grants names that exist and are free, and
 // otherwise, or for a request without a fast statement, it has no answer. A ticket that is used up is behind nobody.
 func (s *Server) acquireFast(r *leasetable.Request, now time.Time) leasetable.Grant {
+	if r.New {
+		if g := s.acquireNew(r, now); g.Outcome != "" {
+			return g
+		}
+	}
 	whole := r.Permits.Any() && !r.Permits.Shared()
 	if whole || r.Each != nil || r.Ticket != leasetable.NoTicket && (r.All != nil || r.Permits.Any()) {
 		return leasetable.Grant{}
@@ -415,6 +420,25 @@ func (s *Server) acquireFast(r *leasetable.Request, now time.Time) leasetable.Gr
 		s.grant(l, r, max(r.PermitsOf(name).Weight, 1), token, now)
 	}
 	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: s.asked}
+}
+
+// acquireNew is acquire_new.sql.
+func (s *Server) acquireNew(r *leasetable.Request, now time.Time) leasetable.Grant {
+	l := s.lock(r.Name)
+	if r.All != nil || r.Permits.Any() || l.exists || queued(r.Ticket) || len(l.queue(now, r.Ticket)) > 0 {
+		return leasetable.Grant{}
+	}
+	l.exist(0, now)
+	s.grant(l, r, 1, s.draw(0), now)
+	return leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: r.TTL, New: true, Sent: s.asked}
+}
+
+// acquireFull is leasetable.Table.AcquireFull.
+func (s *Server) acquireFull(r *leasetable.Request, now time.Time) leasetable.Grant {
+	if g := s.acquireNew(r, now); g.Outcome != "" {
+		return g
+	}
+	return s.acquire(r, now)
 }
 
 func queued(ticket int64) bool {

@@ -146,7 +146,7 @@ func (c *Store) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([
 }
 
 func (c *Store) AcquireFull(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
-	return c.acquire(ctx, "acquire_full", batch, c.server.acquire)
+	return c.acquire(ctx, "acquire_full", batch, c.server.acquireFull)
 }
 
 func (c *Store) AcquireSlots(ctx context.Context, r *leasetable.Request) (leasetable.Grant, error) {

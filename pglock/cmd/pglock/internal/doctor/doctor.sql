@@ -134,7 +134,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
            CASE WHEN p.proname = ANY ('{fencing_seal,unsealed,bound_grants,judge_rows,pin_functions,revoke_defaults}') THEN '{}' ELSE '{EXECUTE}' END::text[],
            CASE WHEN p.proname ~ '^fence_' OR p.proname = ANY ('{check_fence,guard,bind,advance,token_follows,highest_token,evidence_bound,
-                    lift_sequence,lift_fencing_tokens,raise_pruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
+                    lift_sequence,lift_fencing_tokens,raise_pruned,above_pruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
     FROM functions AS p
 ), excess (kind, name, grantee, rights) AS (
     SELECT o.kind, o.name, coalesce(quote_ident(r.rolname), 'PUBLIC'), string_agg(DISTINCT a.privilege_type, ', ' ORDER BY a.privilege_type)

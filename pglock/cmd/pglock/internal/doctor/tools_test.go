@@ -188,7 +188,7 @@ func TestRestoreWithoutRoles(t *testing.T) {
 	p.admin = pgtest.PoolOn(t, server.URL())
 	p.conn = locktest.PoorRole(t, server.URL(), "new role").Config().ConnConfig
 	const open = `SELECT count(*) FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-		WHERE p.pronamespace = 'pglock'::regnamespace AND a.grantee = 0 AND p.proname = ANY ('{guard,bind,advance,lift_sequence,lift_fencing_tokens,raise_pruned,once_claim}')`
+		WHERE p.pronamespace = 'pglock'::regnamespace AND a.grantee = 0 AND p.proname = ANY ('{guard,bind,advance,lift_sequence,lift_fencing_tokens,raise_pruned,above_pruned,once_claim}')`
 	if locktest.Scan[int](t, p.admin, open) == 0 {
 		t.Error("control: pg_restore has left no function open")
 	}
