@@ -118,7 +118,7 @@ func (s *tlsServer) write(file, text string) {
 // auth sets the method by which clients log in.
 func (s *tlsServer) auth(method string) {
 	s.t.Helper()
-	s.write("pg_hba.conf", "host all postgres 127.0.0.1/32 scram-sha-256\nhost all client 127.0.0.1/32 "+method)
+	s.write("pg_hba.conf", "host all postgres 127.0.0.1/32 md5\nhost all client 127.0.0.1/32 "+method)
 	s.exec("SELECT pg_reload_conf()")
 	pgtest.Eventually(s.t, "the server has read pg_hba.conf", func() bool {
 		var ok bool

@@ -39,8 +39,9 @@ func (s *Server) makeTemplate(ctx context.Context, h *home) (string, error) {
 	if err := errors.Join(os.WriteFile(file, []byte(Password), 0o600), s.account.own(file)); err != nil {
 		return "", fmt.Errorf("testserver: %w", err)
 	}
-	// The password is sent as it is, on this machine: a proof costs 4096 hashes of each client that connects.
-	err := s.tool(ctx, "initdb", "--no-sync", "--auth=password", "--pwfile="+file,
+	// The roles' passwords are kept as MD5 hashes too: SCRAM costs the server 4096 hashes of each login, also of one
+	// that sends the password as it is.
+	err := s.tool(ctx, "initdb", "--no-sync", "--auth=md5", "--pwfile="+file,
 		"--username="+Superuser, "--encoding=UTF8", "--locale=C", "--pgdata="+draft)
 	if err != nil {
 		return "", err
