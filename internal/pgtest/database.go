@@ -111,6 +111,9 @@ func createDatabase(tb testing.TB, name, options string, settings ...string) str
 	}
 	tb.Cleanup(func() {
 		used.Lock()
+		for _, s := range used.schemas[name] {
+			s.close()
+		}
 		delete(used.schemas, name) // they go with it
 		used.Unlock()
 		if err := execute(server, "DROP DATABASE "+database+" WITH (FORCE)"); err != nil {

@@ -33,6 +33,7 @@ var used struct {
 // created. A test that changed any of these can't hand its schema on.
 type schemaState struct {
 	server      *pgx.ConnConfig
+	conn        *pgx.Conn // for the next description: a new session would read the catalogs again
 	name        string
 	description string
 }
@@ -62,6 +63,7 @@ func Schema(tb testing.TB, pool *pgxpool.Pool) string {
 	tb.Cleanup(func() {
 		// It can't be emptied at once if a statement that a test gave up still runs.
 		if description, err := s.read(emptySchemaSQL); err != nil || description != s.description {
+			s.close()
 			dropSchema(tb, server, s.name)
 			return
 		}
@@ -101,16 +103,27 @@ func migrate(tb testing.TB, pool *pgxpool.Pool, name string) {
 
 // read describes the schema, after the statement of before if there is one, which has the schema's name as its
 // parameter.
-func (s schemaState) read(before string) (description string, err error) {
-	err = connect(s.server, func(ctx context.Context, conn *pgx.Conn) error {
-		if before != "" {
-			if _, err := conn.Exec(ctx, before, pgx.QueryExecModeSimpleProtocol, s.name); err != nil {
-				return err
-			}
+func (s *schemaState) read(before string) (description string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	if s.conn == nil {
+		if s.conn, err = pgx.ConnectConfig(ctx, s.server.Copy()); err != nil {
+			return "", err
 		}
-		return conn.QueryRow(ctx, describeSchemaSQL, s.name).Scan(&description)
-	})
+	}
+	if before != "" {
+		if _, err := s.conn.Exec(ctx, before, pgx.QueryExecModeSimpleProtocol, s.name); err != nil {
+			return "", err
+		}
+	}
+	err = s.conn.QueryRow(ctx, describeSchemaSQL, s.name).Scan(&description)
 	return description, err
+}
+
+func (s *schemaState) close() {
+	if s.conn != nil {
+		_ = s.conn.Close(context.Background()) // its database may be gone
+	}
 }
 
 // SchemaName returns the name of a schema that does not exist yet on the shared server. Cleanup
@@ -144,6 +157,7 @@ func dropUsed() error {
 	var errs []error
 	for _, schemas := range used.schemas {
 		for _, s := range schemas {
+			s.close()
 			errs = append(errs, execute(s.server, "DROP SCHEMA "+quote(s.name)+" CASCADE"))
 		}
 	}
