@@ -13,6 +13,15 @@ SYSTEMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windo
 MODULES := . internal/adapters examples internal/testserver/remote pglock/cmd/pglock pglock/otelpglock
 PACKAGES := ./... $(patsubst %,./%/...,$(filter-out .,$(MODULES)))
 
+# Tests that run without the race detector, which takes more time than it could find in them: they are of one goroutine,
+# start the command, or ask a server. The simulator's goroutines take turns. `make nightly` has the detector for all.
+# The first ones take long and leave the processors idle. Likewise ./pglock below.
+PLAIN := internal/bench/... pglock/internal/sim pglock/cmd/pglock/internal/doctor pglock/cmd/pglock pglock/cmd/pglock/internal/top \
+	pglock/otelpglock pglock/ui internal/adapters/... internal/errs internal/readme internal/schema \
+	internal/testserver/... internal/testserver/remote/... examples/... leasetable migrations
+plain = $(addprefix ./,$(PLAIN))
+raced = $$(go list $(PACKAGES) | grep -vxF "$$(go list $(plain))")
+
 .PHONY: help
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,14 +31,21 @@ setup: ## Install what the tests need and this machine lacks, where that is poss
 	@testdata/setup.sh || [ $$? = 69 ]
 
 .PHONY: test
-test: setup ## Run all tests, with the race detector, on a PostgreSQL that they find or start
+test: setup ## Run all tests, those of concurrent code with the race detector, on a PostgreSQL that they find or start
 	@testdata/skipped.sh go run ./internal/testserver/run $(MAKE) --no-print-directory go-test
 
 .PHONY: go-test
-go-test: # make lint vets
+go-test: # both at once, so that the processors are busy to the end
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test $(RACE) -vet=off -timeout 60m $(PACKAGES)
-	go test -vet=off ./internal/bench/... ./pglock/internal/sim
+	@$(MAKE) --no-print-directory -j2 go-test-raced go-test-plain
+
+.PHONY: go-test-raced
+go-test-raced: # make lint vets
+	go test $(RACE) -vet=off -timeout 60m ./pglock $(raced)
+
+.PHONY: go-test-plain
+go-test-plain:
+	go test -vet=off -timeout 60m $(plain)
 
 .PHONY: matrix
 matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17, 18 and 19; VERSIONS=18 for one of them
@@ -61,8 +77,9 @@ clock: setup ## Run the tests of leases and the short chaos with a wall clock th
 	testdata/clock/jump.sh ./pglock ./internal/chaos
 
 .PHONY: nightly
-nightly: setup ## Run what takes too long for each change: builds for every system, the jumping clock, PostgreSQL 13 and 19, the long forms of all tests
+nightly: setup ## Run what takes too long for each change: builds for every system, the race detector for all tests, the jumping clock, PostgreSQL 13 and 19, the long forms of all tests
 	$(MAKE) --no-print-directory release-check
+	go run ./internal/testserver/run go test $(RACE) -count=1 -vet=off -timeout 60m $(plain)
 	$(MAKE) --no-print-directory clock
 	$(MAKE) --no-print-directory matrix VERSIONS="13 19"
 	$(MAKE) --no-print-directory simulation
