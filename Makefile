@@ -133,7 +133,8 @@ pictures: ## Make the pictures of pglock top and pglock ui from a scripted run
 .PHONY: lint
 lint: ## Check formatting, vet, lint, also for other systems, and shell scripts where shellcheck is installed
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
-	go vet $(PACKAGES) ./internal/bench/...
+	@# golangci-lint vets the others.
+	go vet ./internal/bench/...
 	@# No file is for one processor only. What has no file for a system of its own compiles with the command.
 	@for s in darwin windows; do packages=$$($(tagged)); echo "vet $$s:" $$packages; \
 		GOOS=$$s GOARCH=arm64 CGO_ENABLED=0 go vet $$packages || exit 1; done
