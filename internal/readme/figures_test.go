@@ -32,11 +32,14 @@ var measured = map[string][]string{
 	"docs/reference/benchmarks.md": {
 		"one caller, distinct names | {B1|pglock|pair p50} | one durable UPDATE {B1|UPDATE|update p50}, two of them, the second not awaited, " +
 			"{B1|two UPDATEs, second not awaited|pair p50}.",
-		"beside a million others | {B6|new name beside a million|pair p50 / B6|known name of a million|pair p50} times the time of a known name |",
 		"pairs a second | {B2|pglock|pairs} | the same batches as bare UPDATEs of a table with two columns {B2|bare UPDATEs, batched|pairs}; " +
 			"a statement for each lock {B2|one statement per lock|pairs}; Redis (redislock) {B2|redislock|pairs}, and " +
 			"{B2|redislock, auto-pipelined|pairs} with the auto-pipelining of its client; etcd {B2|etcd mutex|pairs}, and " +
 			"{B2|etcd keys, batched|pairs} in batched transactions |",
+		"used once](../../testdata/bench/b17.svg), 256 callers, pairs a second | {B17|new names, 256 callers|pairs} | known names in the same run " +
+			"{B17|known names, 256 callers|pairs}; a row for each lock, an INSERT and a DELETE, a statement each, {B17|INSERT and DELETE, a statement each|pairs}; " +
+			"Redis (redislock) {B17|redislock|pairs}; etcd {B17|etcd mutex|pairs} |",
+		"while a client uses it | {B18|the table has grown|pairs / B18|it was as large|pairs} times the pairs of a table that was as large |",
 		"16 processes, p50 | {B3|pglock, 16 processes|gap p50} | etcd {B3|etcd mutex, 16 processes|gap p50}; Redis (redislock) " +
 			"{B3|redislock, 16 processes|gap p50}, and a blocked advisory lock {B3|blocked pg_advisory_lock, 16 processes|gap p50} |",
 		"1,000 waiters, {B10|pglock|connections} connections, p50 | {B10|pglock|gap p50} |",
@@ -45,7 +48,7 @@ var measured = map[string][]string{
 		"one candidate | {E1|election|pair p50 / E1|acquire+release|pair p50} times the time of a lock |",
 		"a second | {B4|pglock, 4 connections|tries}, no WAL | upsert {B4|naive upsert, 4 connections|tries} |",
 		"TTL {DefaultTTL} | {B5|pglock|statements} statements a second, {B5|pglock|processor} of a core |",
-		"a million names](../../testdata/bench/b6.svg) | {B6|known name of a million|pair p50 / B6|known name of a thousand|pair p50} times the time of a thousand names |",
+		"a million names](../../testdata/bench/b6.svg) | {B6|known name of a million|acquire p50 / B6|known name of a thousand|acquire p50} times the time of a thousand names |",
 		"guarded UPDATE](../../testdata/bench/b7.svg) | {B7|Batch|write p50 / B7|UPDATE|write p50} times the time of an unguarded one |",
 		"with bind and commit | {B7|protected UPDATE of 1 rows, again|write p50 / B7|UPDATE of 1 rows|write p50} times the time without protection; " +
 			"for 1,000 rows {B7|protected UPDATE of 1000 rows, again|write p50 / B7|UPDATE of 1000 rows|write p50} times, and " +
