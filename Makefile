@@ -35,16 +35,9 @@ test: setup ## Run all tests, those of concurrent code with the race detector, o
 	@testdata/skipped.sh go run ./internal/testserver/run $(MAKE) --no-print-directory go-test
 
 .PHONY: go-test
-go-test: # both at once, so that the processors are busy to the end
+go-test: # make lint vets
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	@$(MAKE) --no-print-directory -j2 go-test-raced go-test-plain
-
-.PHONY: go-test-raced
-go-test-raced: # make lint vets
 	go test $(RACE) -vet=off -timeout 60m ./pglock $(raced)
-
-.PHONY: go-test-plain
-go-test-plain:
 	go test -vet=off -timeout 60m $(plain)
 
 .PHONY: matrix
