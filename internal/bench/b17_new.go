@@ -27,8 +27,8 @@ func newRow() trial.Row {
 	for _, callers := range []int{distinctCrowd, 16, 1} {
 		fresh, known := fmt.Sprintf("new names, %d callers", callers), fmt.Sprintf("known names, %d callers", callers)
 		row.Subjects = append(row.Subjects,
-			trial.Subject{Name: fresh, Role: trial.Ours, Open: r.newNames(kindOurs, callers, 0, true)},
-			trial.Subject{Name: known, Role: trial.Ours, Open: r.newNames(kindOurs, callers, 0, false)})
+			trial.Subject{Name: fresh, Role: trial.Ours, Open: r.callers(kindOurs, callers, 0, true)},
+			trial.Subject{Name: known, Role: trial.Ours, Open: r.callers(kindOurs, callers, 0, false)})
 		row.Targets = append(row.Targets, target("pairs a second to those of known names", "pairs", fresh, known, trial.AtLeast(0.7)))
 		first = cmp.Or(first, fresh)
 	}
@@ -37,14 +37,15 @@ func newRow() trial.Row {
 		role trial.Role
 		rule trial.Rule
 	}{{kindOnce, trial.Floor, trial.AtLeast(4)}, {kindRedis, trial.Peer, trial.Rule{}}, {kindEtcd, trial.Peer, trial.Rule{}}} {
-		row.Subjects = append(row.Subjects, trial.Subject{Name: peer.kind, Role: peer.role, Open: r.newNames(peer.kind, distinctCrowd, 64, true)})
+		row.Subjects = append(row.Subjects, trial.Subject{Name: peer.kind, Role: peer.role, Open: r.callers(peer.kind, distinctCrowd, 64, true)})
 		row.Targets = append(row.Targets, target("pairs a second to those of "+peer.kind, "pairs", first, peer.kind, peer.rule))
 	}
 	return row
 }
 
-// newNames opens a kind of lock for callers whose names are never used again, unless these are not fresh.
-func (l *lab) newNames(kind string, callers, conns int, fresh bool) trial.Open {
+// callers opens a kind of lock for so many callers, each with a name of its own, or with fresh ones, of which
+// none is used again.
+func (l *lab) callers(kind string, callers, conns int, fresh bool) trial.Open {
 	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 		address, err := l.address(ctx, s, kind)
 		if err != nil {

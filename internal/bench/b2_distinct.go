@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
@@ -16,7 +15,7 @@ const distinctCrowd = 256
 func distinctRow() trial.Row {
 	r := &lab{}
 	subject := func(kind string, role trial.Role, conns int) trial.Subject {
-		return trial.Subject{Name: kind, Role: role, Open: r.crowd(kind, conns)}
+		return trial.Subject{Name: kind, Role: role, Open: r.callers(kind, distinctCrowd, conns, false)}
 	}
 	against := func(kind string, rule trial.Rule) trial.Target {
 		return target("pairs a second to those of "+kind, "pairs", kindOurs, kind, rule)
@@ -41,21 +40,5 @@ func distinctRow() trial.Row {
 			against(kindEtcdBatched, trial.Rule{}),
 		},
 		Throughput: true,
-	}
-}
-
-// crowd opens a kind of lock for many goroutines.
-func (l *lab) crowd(kind string, conns int) trial.Open {
-	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-		address, err := l.address(ctx, s, kind)
-		if err != nil {
-			return nil, err
-		}
-		locks, err := openLocker(ctx, kind, address, conns)
-		if err != nil {
-			return nil, err
-		}
-		s.Defer(func() error { locks.close(); return nil })
-		return crowd(distinctCrowd, "pairs", nil, locks.pair), nil
 	}
 }
