@@ -65,7 +65,7 @@ func TestChaos(t *testing.T) { //nolint:tparallel // each nemesis has the machin
 			v := n.run(t, protected, length, s)
 			t.Log(v)
 			if v.violations.total() > 0 {
-				t.Errorf("%d violations: %+v", v.violations.total(), v.violations)
+				t.Errorf("%d violations: %+v\n%s", v.violations.total(), v.violations, v.story)
 			}
 			if v.grants < 20 || v.writes < 20 || v.operations < 50 {
 				t.Errorf("the run shows little: %v", v)

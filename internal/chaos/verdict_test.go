@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,6 +48,8 @@ type verdict struct {
 	longest  time.Duration // wait for a lock
 	takeover time.Duration // the least time from the end of a lost lease's Context to the next grant
 	expiry   time.Duration // to the expiry of its own grant
+
+	story string // of a history that is not linearizable
 }
 
 // violations counts what must not happen.
@@ -96,16 +99,50 @@ func (a *arena) judge(ctx context.Context, rounds int) (v verdict, err error) {
 	v.operations = len(history)
 	if result := porcupine.CheckOperationsTimeout(model(), history, checkTimeout); result != porcupine.Ok {
 		for _, part := range partition(history) {
-			result := porcupine.CheckOperationsTimeout(model(), part, checkTimeout)
-			if result != porcupine.Ok {
+			result, info := porcupine.CheckOperationsVerbose(model(), part, checkTimeout)
+			switch result {
+			case porcupine.Illegal:
 				v.violations.notLinearizable++
-			}
-			if result == porcupine.Unknown {
+				v.story = story(part, info)
+			case porcupine.Unknown:
+				v.violations.notLinearizable++
 				a.t.Logf("porcupine has not found an answer for %d operations", len(part))
 			}
 		}
 	}
 	return v, nil
+}
+
+// story tells the end of the longest order of operations that the model allows, and the operations
+// that come next, none of which it allows there.
+func story(history []porcupine.Operation, info porcupine.LinearizationInfo) string {
+	var longest []int
+	for _, order := range info.PartialLinearizations()[0] {
+		if len(order) > len(longest) {
+			longest = order
+		}
+	}
+	tell := func(o porcupine.Operation) string {
+		in := o.Input.(operation)
+		return fmt.Sprintf("\n  %v to %v %s %v, token %d, value %d", time.Duration(o.Call), time.Duration(o.Return), in.verb, in.uses, in.token, in.value)
+	}
+	var text strings.Builder
+	text.WriteString("possible so far:")
+	for _, i := range longest[max(len(longest)-12, 0):] {
+		text.WriteString(tell(history[i]))
+	}
+	var rest []porcupine.Operation
+	for i, o := range history {
+		if !slices.Contains(longest, i) {
+			rest = append(rest, o)
+		}
+	}
+	slices.SortFunc(rest, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	text.WriteString("\nimpossible next:")
+	for _, o := range rest[:min(len(rest), 6)] {
+		text.WriteString(tell(o))
+	}
+	return text.String()
 }
 
 func (a *arena) accounts(ctx context.Context) (entries []entry, events []event, balances map[string][2]int64, err error) {

@@ -394,7 +394,7 @@ func (h *holding) lower(ctx context.Context) {
 	ctx, cancel := h.hurried(ctx)
 	defer cancel()
 	r := h.record
-	r.What, r.Call = lowering, monotonic()
+	r.What, r.Call = lowering, h.last // not now: while the process was paused, the lease may have been lost
 	h.say(r)
 	_ = h.lease.Downgrade(ctx)
 	r.What, r.Return = lowered, monotonic()
