@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -53,5 +55,27 @@ func TestANumberIsNoSchema(t *testing.T) {
 			locktest.Exec(t, pool, `DROP SCHEMA "pglock" CASCADE`)
 			locktest.OK(t, migrations.Up(t.Context(), pool))
 		})
+	}
+}
+
+// TestPlansAreNotCompiled: a function whose plans may read whole tables at a cost beyond all others
+// has no compilation of its plans, which would take 20 ms for 5 µs of work.
+func TestPlansAreNotCompiled(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	rows, err := pool.Query(t.Context(), `SELECT p.oid::regprocedure::text, 'jit=off' = ANY (p.proconfig)
+		FROM pg_proc AS p WHERE p.pronamespace = $1::regnamespace AND 'enable_seqscan=off' = ANY (p.proconfig)`, pgtest.Schema(t, pool))
+	locktest.OK(t, err)
+	var function string
+	var quick bool
+	tag, err := pgx.ForEachRow(rows, []any{&function, &quick}, func() error {
+		if !quick {
+			t.Errorf("%s has enable_seqscan = off without jit = off", function)
+		}
+		return nil
+	})
+	locktest.OK(t, err)
+	if tag.RowsAffected() < 10 {
+		t.Errorf("%d functions", tag.RowsAffected())
 	}
 }

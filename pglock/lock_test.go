@@ -647,13 +647,14 @@ func TestSharedLockCases(t *testing.T) {
 type badUpgrades struct {
 	backend.Store
 	late, done bool
+	delay      time.Duration // a part of the TTL of requests
 }
 
 func (s *badUpgrades) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable.Request) (g leasetable.Grant, err error) {
 	switch first := !s.done; {
 	case first && s.late:
 		g, err = s.Store.Upgrade(ctx, reader, r)
-		<-time.After(r.TTL)
+		<-time.After(r.TTL - s.delay)
 	case first:
 		err = io.ErrUnexpectedEOF
 	default:
@@ -684,6 +685,33 @@ func TestABadUpgradeLeavesNoGrant(t *testing.T) {
 			release(t, <-async(t, f.open().Writer("rw")))
 			if took := time.Since(began); took > 2*time.Second {
 				t.Errorf("the writer has waited for %v", took)
+			}
+		})
+	}
+}
+
+// TestABadUpgradeKeepsTheLockDelay: with a lock delay, others wait after a lease that its upgrade
+// lost, too.
+func TestABadUpgradeKeepsTheLockDelay(t *testing.T) {
+	t.Parallel()
+	const delay = time.Minute
+	for _, late := range []bool{false, true} {
+		bubbles(t, fmt.Sprint("late ", late), func(t *testing.T, f fake) {
+			c := f.through(func(s backend.Store) backend.Store { return &badUpgrades{Store: s, late: late, delay: delay} }).
+				open(pglock.WithRenewEvery(0), pglock.WithLockDelay(delay))
+			mine := <-async(t, c.Reader("rw"))
+			other := <-async(t, f.open().Reader("rw")) // a repetition after the lost answer finds the lock held
+			if late {
+				release(t, other)
+			}
+			fails(t, "an upgrade", second(mine.TryUpgrade(t.Context())), pglock.ErrLost)
+			lost := time.Now()
+			if !late {
+				release(t, other)
+			}
+			release(t, <-async(t, f.open().Writer("rw")))
+			if waited := time.Since(lost); waited < delay {
+				t.Errorf("the next holder has waited for %v", waited)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
@@ -113,8 +114,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	fence := l.fence
-	fence.Token = g.Token
+	fence := fencing.Fence{Schema: l.fence.Schema, Name: r.Name, Token: g.Token}
 	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: began})
 	ended := l.end(errUpgraded) // not left to Close, because a revocation lets others in
 	if ended {
@@ -133,8 +133,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 
 // sendUpgrade turns the reader's grant into that of the writer r.
 func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g leasetable.Grant, err error) {
-	c, op := l.client, fmt.Sprintf("upgrade %q", r.Name)
-	uncertain := false // an answer was lost
+	c, op, uncertain := l.client, fmt.Sprintf("upgrade %q", r.Name), false // whether an answer was lost
 	err = c.retryChange(ctx, func(ctx context.Context) (err error) {
 		g, err = c.store.Upgrade(ctx, l.fence.Token, r)
 		uncertain = uncertain || link.MaybeApplied(err)
@@ -149,8 +148,10 @@ func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g lease
 		// The reader's grant may have ended already. Its lease must end here before the writer's
 		// grant is revoked, which lets others in.
 		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost, or too late")
-		l.releaseLost() // the reader's grant would block writers until it expires
-		c.revoke(r)
+		l.releaseLost()           // the reader's grant would block writers until it expires
+		if l.cfg.lockDelay == 0 { // otherwise it expires: see releaseLost
+			c.revoke(r)
+		}
 		return g, cmp.Or(c.explainIn(ctx, op, err), lost)
 	case err != nil:
 		return g, c.explainIn(ctx, op, err)
