@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (int, erro
 	if err != nil {
 		return exitBroken, err
 	}
-	chosen, err := choose(rows(), c.rows)
+	chosen, err := choose(rows(), c.rows, c.scale.Short)
 	if err != nil {
 		return exitBroken, err
 	}
@@ -130,10 +130,11 @@ func sum(results trial.Results, out io.Writer) int {
 	return status
 }
 
-// choose returns the rows with the given numbers, separated by commas, or all rows.
-func choose(all []trial.Row, numbers string) ([]trial.Row, error) {
+// choose returns the rows with the given numbers, separated by commas, or all rows, of which the long ones
+// belong to a short run only.
+func choose(all []trial.Row, numbers string, short bool) ([]trial.Row, error) {
 	if numbers == "" {
-		return all, nil
+		return slices.DeleteFunc(slices.Clone(all), func(r trial.Row) bool { return r.Long && !short }), nil
 	}
 	var chosen []trial.Row
 	for number := range strings.SplitSeq(numbers, ",") {

@@ -57,9 +57,9 @@ func TestShortRunsEveryRow(t *testing.T) {
 
 func TestRowsAreChosenByNumber(t *testing.T) {
 	t.Parallel()
-	all := []trial.Row{{Number: "B1"}, {Number: "B4"}, {Number: "B6"}}
-	for numbers, want := range map[string]string{"": "B1B4B6", "B4": "B4", "b6,B1": "B6B1"} {
-		chosen, err := choose(all, numbers)
+	all := []trial.Row{{Number: "B1"}, {Number: "B4"}, {Number: "B6"}, {Number: "B7", Long: true}}
+	for numbers, want := range map[string]string{"": "B1B4B6", "B4": "B4", "b6,B1": "B6B1", "B7": "B7"} {
+		chosen, err := choose(all, numbers, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestRowsAreChosenByNumber(t *testing.T) {
 			t.Errorf("-row %q: %s, want %s", numbers, got, want)
 		}
 	}
-	if _, err := choose(all, "B1,B5"); err == nil || !strings.Contains(err.Error(), `"B5"`) {
+	if _, err := choose(all, "B1,B5", false); err == nil || !strings.Contains(err.Error(), `"B5"`) {
 		t.Errorf("a row that isn't there: %v", err)
 	}
 }

@@ -8,6 +8,6 @@ import "github.com/pglock/pglock-go/internal/bench/trial"
 func rows() []trial.Row {
 	return []trial.Row{
 		pairRow(), distinctRow(), hotRow(), tryRow(), leasesRow(), millionRow(), guardRow(), txRow(),
-		growthRow(), waitersRow(), observerRow(), permitsRow(), electionRow(), besideRow(), waitingRow(), besideCommitsRow(), newRow(), grownRow(), fairRow(),
+		growthRow(), waitersRow(), observerRow(), permitsRow(), electionRow(), besideRow(), waitingRow(), besideCommitsRow(), newRow(), grownRow(), onceRow(), fairRow(),
 	}
 }

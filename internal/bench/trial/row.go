@@ -24,6 +24,9 @@ type Row struct {
 
 	// Once measures each subject in one long turn, which decides its own length.
 	Once bool
+
+	// Long marks a row that takes minutes, which a run measures only if it is asked for.
+	Long bool
 }
 
 // Subject is one thing that is measured.
