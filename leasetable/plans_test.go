@@ -233,8 +233,8 @@ func growthCalls(name string) map[string]growthCall {
 			all[verb] = growthCall{sql, args(manyNames(3)), 200, false}
 		}
 	}
+	all["prune"] = growthCall{leasetable.Statements(name)["prune"], []any{int64(1), int64(10), int64(20), schema.Quote(name) + ".distributed_locks"}, 3000, false}
 	for verb, most := range map[string]int{
-		"prune":            3000,          // a step of 1000 names
 		"quit_queue":       2 * grownRows, // the rows of a client that closes, which no index finds
 		"delete_dead_rows": 2 * grownRows, // now and then, those of dead clients
 	} {

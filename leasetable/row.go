@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // GrantedTo reports whether the lock is held by the grant of that request.
@@ -17,24 +18,26 @@ func (t *Table) GrantedTo(ctx context.Context, name, request string) (granted bo
 	return granted, err
 }
 
-// pruneStep is the number of rows that one statement examines: see sql/prune.sql.
-const pruneStep = 1000
+// pruneStep is the number of pages that one statement reads, with 1,000 to 2,000 rows of short names.
+const pruneStep = 64
 
 // Pruned is the result of one step of pruning.
 type Pruned struct {
 	Deleted int64
-	Last    string        // name of the last row that was examined
+	Next    int64         // the page from which the next step begins
 	Highest fencing.Fence // the highest token that was seen
-	Done    bool          // there are no further rows
+	Done    bool          // there are no further pages
 }
 
-// Prune examines some rows with names beyond after, and deletes the idle ones.
-func (t *Table) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
-	var seen int
-	err = t.run(ctx, Statement{SQL: t.sql["prune"], Args: []any{idle.Microseconds(), after}, Tries: 2, Row: func(r pgx.Rows) error {
-		return r.Scan(&seen, &p.Last, &p.Deleted, &p.Highest.Name, &p.Highest.Token)
+// Prune reads some pages of the table from that one on, 0 at first, and deletes the idle rows in them.
+func (t *Table) Prune(ctx context.Context, idle time.Duration, page int64) (p Pruned, err error) {
+	var pages int64
+	p.Next = page + pruneStep
+	args := []any{idle.Microseconds(), page, p.Next, schema.Quote(t.schema) + ".distributed_locks"}
+	err = t.run(ctx, Statement{SQL: t.sql["prune"], Args: args, Tries: 2, Row: func(r pgx.Rows) error {
+		return r.Scan(&pages, &p.Deleted, &p.Highest.Name, &p.Highest.Token)
 	}})
-	p.Done = seen < pruneStep
+	p.Done = p.Next >= pages
 	return p, err
 }
 

@@ -376,7 +376,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "leave_queue":
 		args = []any{[]string{arg(0)}, s.client(), number(arg(1)), true}
 	case "prune":
-		args = []any{duration("idle", 0), ""}
+		args = []any{duration("idle", 0), 0, 1000, schema.Quote(p.w.schema) + ".distributed_locks"}
 	case "acquire_slots":
 		names, permits, weights := slots()
 		args = []any{names, permits, weights, p.request(st), s.name, "{}", us(), ticket(), true}
@@ -481,7 +481,7 @@ func outcome(verb string, rows [][]any) string {
 		}
 		return position(row[0], false, false, ahead, free)
 	case "prune":
-		return "deleted " + text(row[2])
+		return "deleted " + text(row[1])
 	}
 	var words []string // of a query of the script
 	for _, r := range rows {

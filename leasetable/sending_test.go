@@ -99,7 +99,7 @@ func TestHowStatementsAreSent(t *testing.T) {
 		"NestedWait":            {func(ctx context.Context) { _, _ = s.NestedWait(ctx, &leasetable.NestedWait{Request: lease}) }, once("nested_wait")},
 		"EndNestedWait":         {func(ctx context.Context) { _ = s.EndNestedWait(ctx, lease.ID) }, twice("end_nested_wait")},
 		"GrantedTo":             {func(ctx context.Context) { _, _ = s.GrantedTo(ctx, "n", lease.ID) }, twice("granted_to")},
-		"Prune":                 {func(ctx context.Context) { _, _ = s.Prune(ctx, time.Hour, "") }, twice("prune")},
+		"Prune":                 {func(ctx context.Context) { _, _ = s.Prune(ctx, time.Hour, 0) }, twice("prune")},
 		"LiftTokens":            {func(ctx context.Context) { _ = s.LiftTokens(ctx, "n") }, twice("lift")},
 		"DeleteDeadRows":        {func(ctx context.Context) { _ = s.DeleteDeadRows(ctx) }, twice("delete_dead_rows")},
 		"RenewReserved": {func(ctx context.Context) {

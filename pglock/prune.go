@@ -43,12 +43,12 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 
 // pruneAll walks the table once, and also returns the highest token that it saw, with its name.
 func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int64, highest fencing.Fence, err error) {
-	for last := ""; ; {
+	for page := int64(0); ; {
 		if c.hasClosed() {
 			return deleted, highest, ErrClosed
 		}
-		step, err := c.store.Prune(ctx, idle, last)
-		last = step.Last
+		step, err := c.store.Prune(ctx, idle, page)
+		page = step.Next
 		deleted += step.Deleted
 		if step.Highest.Token > highest.Token {
 			highest = step.Highest

@@ -22,7 +22,7 @@ var fleetSettings = map[string]string{"max_connections": "2500"}
 const fleetSize = 500
 
 // settle is how long a fleet rests before it is measured: it waits for the longest time that a connection
-// stays open without a need.
+// stays open without a need. All fleets of a row rest at the same time.
 const settle = 45 * time.Second
 
 // besideRow is B14: what a fleet on the same database costs those that hand a name on.
@@ -47,17 +47,11 @@ func besideRow() trial.Row {
 			if err != nil {
 				return err
 			}
-			if err := f.end(ctx); err != nil {
-				return err
-			}
-			return f.settle(ctx)
+			return f.end(ctx)
 		}},
 		{fmt.Sprintf("%d clients that wait for another name", fleetSize), trial.Ours, 1.5, func(ctx context.Context, l *lab, s *trial.Scope) error {
-			f, err := l.fleet(ctx, s, pick(s.Scale, fleetSize, fleetSize, 5))
-			if err != nil {
-				return err
-			}
-			return f.settle(ctx)
+			_, err := l.fleet(ctx, s, pick(s.Scale, fleetSize, fleetSize, 5))
+			return err
 		}},
 	} {
 		row.Subjects = append(row.Subjects, trial.Subject{Name: c.name, Role: c.role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
@@ -68,13 +62,27 @@ func besideRow() trial.Row {
 			if err := c.open(ctx, l, s); err != nil {
 				return nil, err
 			}
-			return l.processes(kindOurs, fewProcesses, fair{})(ctx, s)
+			meter, err := l.processes(kindOurs, fewProcesses, fair{})(ctx, s)
+			return rested{meter, time.Now().Add(pick(s.Scale, settle, settle, 0))}, err
 		}})
 		if c.most > 0 {
 			row.Targets = append(row.Targets, target("p50 to that beside none, "+c.name, "gap p50", c.name, none, trial.AtMost(c.most)))
 		}
 	}
 	return row
+}
+
+// rested is a meter that takes no turn before a time.
+type rested struct {
+	trial.Meter
+	until time.Time
+}
+
+func (r rested) Turn(ctx context.Context, d time.Duration) error {
+	if err := backoff.Sleep(ctx, time.Until(r.until)); err != nil {
+		return err
+	}
+	return r.Meter.Turn(ctx, d)
 }
 
 // waitingRow is B15: what it costs the server that clients wait.
@@ -91,11 +99,18 @@ func waitingRow() trial.Row {
 			if err != nil {
 				return nil, err
 			}
-			if err := f.settle(ctx); err != nil {
-				return nil, err
-			}
-			return &turnMeter{turn: func(ctx context.Context, d time.Duration) ([]trial.Figure, error) {
-				return f.cost(ctx, max(d, pick(s.Scale, time.Minute, 30*time.Second, time.Millisecond)))
+			// Each fleet has a server of its own, so all are measured at the same time.
+			var figures []trial.Figure
+			var measured errgroup.Group
+			measured.Go(func() (err error) {
+				if err = backoff.Sleep(ctx, pick(s.Scale, settle, settle, 0)); err == nil {
+					figures, err = f.cost(ctx, pick(s.Scale, time.Minute, 30*time.Second, time.Millisecond))
+				}
+				return err
+			})
+			return &turnMeter{turn: func(context.Context, time.Duration) ([]trial.Figure, error) {
+				err := measured.Wait()
+				return figures, err
 			}}, nil
 		}})
 		row.Targets = append(row.Targets,
@@ -183,7 +198,6 @@ func listeners(n int) func(context.Context, *lab, *trial.Scope) error {
 // fleet are clients that wait for a name that nobody else uses, behind one that holds it.
 type fleet struct {
 	lab     *lab
-	scale   trial.Scale
 	held    *pglock.Lease
 	clients []*pglock.Client
 	waiting errgroup.Group
@@ -191,7 +205,7 @@ type fleet struct {
 
 // fleet opens n clients until the row is done, and returns when they wait.
 func (l *lab) fleet(ctx context.Context, s *trial.Scope, n int) (*fleet, error) {
-	f := &fleet{lab: l, scale: s.Scale}
+	f := &fleet{lab: l}
 	holder, err := l.client(ctx, s, "pglock")
 	if err != nil {
 		return nil, err
@@ -231,10 +245,6 @@ func (f *fleet) wait(ctx context.Context) error {
 // end lets each client have the name once.
 func (f *fleet) end(ctx context.Context) error {
 	return errors.Join(f.held.Release(ctx), f.waiting.Wait())
-}
-
-func (f *fleet) settle(ctx context.Context) error {
-	return backoff.Sleep(ctx, pick(f.scale, settle, settle, time.Millisecond))
 }
 
 // cost measures what the clients cost the server for some time, for each of them.

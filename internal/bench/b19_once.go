@@ -27,8 +27,8 @@ func onceRow() trial.Row {
 		return trial.Target{What: what, Ours: trial.Ref{Subject: kindOurs, Figure: figure}, Against: trial.Ref{Subject: kindOurs, Figure: against}, Rule: rule}
 	}
 	return trial.Row{
-		Number:  "B19",
-		What:    fmt.Sprintf("%d new names a second for ten minutes, which are pruned after one", onceRate),
+		Number: "B19",
+		What:   fmt.Sprintf("%d new names a second for ten minutes, which are pruned after one", onceRate),
 		Prepare: func(ctx context.Context, s *trial.Scope) error { // autovacuum looks as often as names are pruned
 			return r.prepare(map[string]string{"autovacuum_naptime": pick(s.Scale, "1min", "6s", "1s")})(ctx, s)
 		},
@@ -61,6 +61,8 @@ func (l *lab) useOnce(ctx context.Context, client *pglock.Client, length time.Du
 	var mu sync.Mutex
 	all, pruning := trial.NewLatencies(), trial.NewLatencies()
 	var prunes [][2]time.Time
+	var deleted int64
+	var busy time.Duration
 	var tenths [10]life
 	work, each := errgroup.WithContext(ctx)
 	began := time.Now()
@@ -78,10 +80,11 @@ func (l *lab) useOnce(ctx context.Context, client *pglock.Client, length time.Du
 	}
 	every(idle/4, func() error {
 		from := time.Now()
-		_, err := client.Prune(each, idle)
+		n, err := client.Prune(each, idle)
 		mu.Lock()
 		defer mu.Unlock()
 		prunes = append(prunes, [2]time.Time{from, time.Now()})
+		deleted, busy = deleted+n, busy+time.Since(from)
 		return err
 	})
 	every(length/100, func() error {
@@ -143,5 +146,7 @@ func (l *lab) useOnce(ctx context.Context, client *pglock.Client, length time.Du
 		trial.Figure{Name: "size in the last tenth", Unit: trial.Bytes, Value: tenths[9].size},
 		trial.Figure{Name: "dead rows, at most", Unit: trial.Count, Value: dead},
 		trial.Figure{Name: "rows at the end", Unit: trial.Count, Value: rows},
+		trial.Figure{Name: "size of a name", Unit: trial.Bytes, Value: tenths[9].size / rows},
+		trial.PerTime("rows that a prune deletes", int(deleted), busy),
 	), err
 }

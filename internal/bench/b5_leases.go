@@ -16,7 +16,7 @@ import (
 const (
 	manyLeases = 10_000
 	leaseTTL   = 30 * time.Second
-	leaseTime  = 5 * time.Minute
+	leaseTime  = 90 * time.Second // nine renewals of each
 
 	// reportTime bounds the time after which an idle backend reports its commits.
 	reportTime = 10 * time.Second

@@ -343,3 +343,12 @@ func TestTheTicksOfARestoredDatabaseAreSkipped(t *testing.T) {
 		t.Errorf("%d runs, the last one: %v", runs, err)
 	}
 }
+
+// TestTheSampleIsFromARun: the guide to simulation shows what a run wrote.
+func TestTheSampleIsFromARun(t *testing.T) {
+	t.Parallel()
+	sample := read(t, root+"/pglock/pglocktest/testdata/payments.txt")
+	if guide := read(t, root+"/docs/guides/simulate.md"); !strings.Contains(guide, "```text\n"+sample+"```") {
+		t.Errorf("the guide does not show this:\n%s", sample)
+	}
+}

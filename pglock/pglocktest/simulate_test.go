@@ -2,9 +2,12 @@ package pglocktest_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -145,6 +148,24 @@ func leadersWorld(mistake bool) func(w *pglocktest.World) {
 
 func TestLeaders(t *testing.T) { pglocktest.Simulate(t, leadersWorld(false)) }
 
+var update = flag.Bool("update", false, "write payments.txt, which docs/guides/simulate.md shows: go test ./pglock/pglocktest -run TestSimulateFindsMistakes -update")
+
+// keepSample writes the first failure of a few lines as TestPayments would say it, without the statements
+// that had no effect.
+func keepSample(t *testing.T, world func(w *pglocktest.World)) {
+	t.Helper()
+	var sample string
+	for seed := uint64(0); strings.Count(sample, "\n") < 10 || strings.Count(sample, "\n") > 16 || strings.Count(sample, "\tat") > 3; {
+		failure, runs := sim.Search(t, seed+1, 2000, time.Minute, pglocktest.In(world))
+		seed += runs
+		sample = regexp.MustCompile(`(?m)^.* · .*\n`).ReplaceAllString(failure, "")
+	}
+	sample = strings.ReplaceAll(sample, t.Name(), "TestPayments") + "\n"
+	if err := os.WriteFile("testdata/payments.txt", []byte(sample), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSimulateFindsMistakes: the same services with their mistakes.
 func TestSimulateFindsMistakes(t *testing.T) {
 	for broken, world := range map[string]func(mistake bool) func(w *pglocktest.World){
@@ -156,6 +177,9 @@ func TestSimulateFindsMistakes(t *testing.T) {
 				t.Fatalf("%d worlds: %s", runs, failure)
 			}
 			t.Logf("world %d: %s", runs, failure)
+			if *update && broken == "lost payment" {
+				keepSample(t, world(true))
+			}
 		})
 	}
 }

@@ -57,7 +57,7 @@ type Table interface {
 	NestedWait(ctx context.Context, w *leasetable.NestedWait) (cycle string, err error)
 	EndNestedWait(ctx context.Context, id string) error
 
-	Prune(ctx context.Context, idle time.Duration, after string) (leasetable.Pruned, error)
+	Prune(ctx context.Context, idle time.Duration, page int64) (leasetable.Pruned, error)
 	LiftTokens(ctx context.Context, name string) error
 	DeleteDeadRows(ctx context.Context) error
 

@@ -206,8 +206,8 @@ var verbs = map[string]verb{
 	}},
 
 	"prune": {"Prune", "", func(ctx context.Context, w *world, s *step) (string, error) {
-		p, err := w.table.Prune(ctx, s.duration("n", 0), s.name())
-		return fmt.Sprintf("%d deleted, last %q, highest %q%s", p.Deleted, p.Last, p.Highest.Name, word(p.Done, ", done", "")), err
+		p, err := w.table.Prune(ctx, s.duration("n", 0), int64(s.number("page", 0)))
+		return fmt.Sprintf("%d deleted, highest %q%s", p.Deleted, p.Highest.Name, word(p.Done, ", done", "")), err
 	}},
 	"lift": {"LiftTokens", "", func(ctx context.Context, w *world, s *step) (string, error) {
 		return "done", w.table.LiftTokens(ctx, s.name())

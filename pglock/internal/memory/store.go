@@ -673,7 +673,7 @@ func (c *Store) Notify(ctx context.Context, channel string) error {
 	return c.do(ctx, Message{Op: "notify"}, func() { c.server.notify(channel, "") })
 }
 
-func (c *Store) Prune(context.Context, time.Duration, string) (leasetable.Pruned, error) {
+func (c *Store) Prune(context.Context, time.Duration, int64) (leasetable.Pruned, error) {
 	return leasetable.Pruned{Done: true}, nil
 }
 
