@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/random"
 	"github.com/pglock/pglock-go/internal/timing"
@@ -20,8 +21,8 @@ import (
 // stay in order: the next grant of such a name gets a larger one. Prune returns the number of
 // deleted rows, also with an error.
 //
-// Pruning walks the table in short steps, which skip rows in use, so it delays no grant. ctx and
-// Close end Prune early.
+// Pruning walks the table in short steps, which skip rows in use, so it delays no grant, and rests as
+// long after each. ctx and Close end Prune early.
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	if idle < 0 {
 		return 0, invalidOption("prune: idle time %v is negative: must be 0 or more", idle)
@@ -47,6 +48,7 @@ func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int6
 		if c.hasClosed() {
 			return deleted, highest, ErrClosed
 		}
+		began := time.Now()
 		step, err := c.store.Prune(ctx, idle, page)
 		page = step.Next
 		deleted += step.Deleted
@@ -54,6 +56,9 @@ func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int6
 			highest = step.Highest
 		}
 		if err != nil || step.Done {
+			return deleted, highest, err
+		}
+		if err := backoff.Sleep(ctx, time.Since(began)); err != nil {
 			return deleted, highest, err
 		}
 	}
