@@ -1,7 +1,7 @@
 // Command bench measures the promises about speed and size. Each row is beside its floor and its
 // peers, in one run:
 //
-//	make bench                                      # all rows, in about a quarter of an hour
+//	make bench                                      # all rows but the long one, B19
 //	make bench QUICK=1                              # all rows in minutes, as an indication
 //	make bench ROW=B3,F1 KEEP=1                     # only these, and keep their figures
 //	PGLOCK_BENCH_SERVER=postgres://… make bench ROW=B14  # on a server that runs already
@@ -28,7 +28,8 @@
 //
 // Rows that count operations per second take turns of a second, after a warm-up, on a server whose
 // autovacuum runs every few seconds. A figure is marked as unsteady, in the table and in results.json,
-// if its largest round is more than 1.5 times its smallest. An unsteady figure is not quoted.
+// if its largest round is more than 1.5 times its smallest. An unsteady figure is not quoted, and its row is
+// measured once more.
 //
 // # Another version
 //

@@ -27,6 +27,11 @@ func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out, pr
 	fmt.Fprintf(out, "PostgreSQL %s, %v\n%s/%s, %d cores, %s, pgx %s, pglock %s\n", m.Server, m.Settings,
 		m.OS, m.Arch, m.Cores, m.Go, m.Driver, m.Module)
 	fmt.Fprintf(out, "clients of peers: %v\n", m.Clients)
+	for _, p := range []*peer{&redisPeer, &etcdPeer} {
+		if _, err := p.find(); err != nil {
+			fmt.Fprintf(out, "left out is what needs %s: %v\n", p.program, err)
+		}
+	}
 	fmt.Fprintf(out, "%d rounds of %d turns of %v; of throughput one turn of %v\n", scale.Rounds, scale.Turns, scale.Turn, scale.LongTurn)
 	if scale.Quick {
 		fmt.Fprintln(out, "quick: an indication, with less of everything; nothing is kept")
@@ -35,7 +40,7 @@ func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out, pr
 	for i, row := range chosen {
 		fmt.Fprintf(progress, "%-3s  row %d of %d, after %v: %s\n", row.Number, i+1, len(chosen), time.Since(began).Round(time.Second), row.What)
 		var o *trial.Outcome
-		if err = await(ctx, func() (err error) { o, err = trial.Run(ctx, row, scale); return err }); err != nil {
+		if err = await(ctx, func() (err error) { o, err = steadily(ctx, row, scale, progress); return err }); err != nil {
 			break
 		}
 		o.Measured = &trial.Conditions{
@@ -49,6 +54,24 @@ func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out, pr
 		fmt.Fprintln(out)
 	}
 	return results, errors.Join(err, trial.WriteTable(out, results.Rows))
+}
+
+// steadily measures a row, and once more if that was unsteady.
+func steadily(ctx context.Context, row trial.Row, scale trial.Scale, progress io.Writer) (*trial.Outcome, error) {
+	first, err := trial.Run(ctx, row, scale)
+	if err != nil || scale.Quick || scale.Short || !unsteady(first) {
+		return first, err
+	}
+	fmt.Fprintf(progress, "%-3s  once more: it was unsteady\n", row.Number)
+	second, err := trial.Run(ctx, row, scale)
+	if err == nil && unsteady(second) {
+		return first, nil
+	}
+	return second, err
+}
+
+func unsteady(o *trial.Outcome) bool {
+	return slices.ContainsFunc(o.Verdicts, func(v trial.Verdict) bool { return v.Unsteady })
 }
 
 // await runs what. When ctx is done it returns errInterrupted at once, whatever state what is in: the

@@ -279,11 +279,11 @@ func (w *worker) turn(ctx context.Context, r *rand.Rand, actor int, op string) {
 		h.use(ctx)
 		h.end(ctx)
 	}
-	if r.IntN(50) == 0 { // statements of observers and of housekeeping
+	if r.IntN(50) == 0 { // statements of observers and of housekeeping, after which free names are new
 		ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 		defer cancel()
 		_, _ = w.client.Get(ctx, h.record.Name)
-		_, _ = w.client.Prune(ctx, time.Hour)
+		_, _ = w.client.Prune(ctx, time.Duration(r.IntN(2))*time.Hour)
 	}
 	pause(time.Duration(r.IntN(10)) * time.Millisecond)
 }

@@ -39,6 +39,7 @@ var measured = map[string][]string{
 		"used once](../../testdata/bench/b17.svg), 256 callers, pairs a second | {B17|new names, 256 callers|pairs} | known names in the same run " +
 			"{B17|known names, 256 callers|pairs}; a row for each lock, an INSERT and a DELETE, a statement each, {B17|INSERT and DELETE, a statement each|pairs}; " +
 			"Redis (redislock) {B17|redislock|pairs}; etcd {B17|etcd mutex|pairs} |",
+		"pruned after a minute, for ten minutes | p50 {B19|pglock|pair p50}, p99 {B19|pglock|pair p99}; {B19|pglock|WAL of a pair} of WAL a pair |",
 		"while a client uses it | {B18|the table has grown|pairs / B18|it was as large|pairs} times the pairs of a table that was as large |",
 		"16 processes, p50 | {B3|pglock, 16 processes|gap p50} | etcd {B3|etcd mutex, 16 processes|gap p50}; Redis (redislock) " +
 			"{B3|redislock, 16 processes|gap p50}, and a blocked advisory lock {B3|blocked pg_advisory_lock, 16 processes|gap p50} |",
@@ -131,6 +132,11 @@ var measured = map[string][]string{
 		"misses a notification looks within {RefreshEvery}.",
 	},
 	"docs/guides/operating.md": {
+		"names of one retention, {B19|pglock|size of a name} for each:",
+		"writes {B19|pglock|WAL of a pair} of write-ahead log.",
+		"were {B19|pglock|size in the last tenth / B19|pglock|size before} times as large after ten minutes as after three, and a pair took " +
+			"{B19|pglock|pair p50}, one in a hundred more than {B19|pglock|pair p99} (row B19",
+		"and then deletes {B19|pglock|rows that a prune deletes} rows a second.",
 		"within a third of the TTL ({renew} by default)",
 		"Within {ListenerIdle} after that, those that are not needed are closed.",
 		"which is {outage} with the defaults, and one of up to {trusted} if it was renewed just before.",
@@ -149,8 +155,8 @@ var stated = map[string][]string{
 	"docs/guides/coming-from.md":                  {"`LockDelay`, 15 s by default", "`WithLeaseDuration`, 20 s"},
 	"docs/guides/idempotency-keys.md":             {"kept for 24 h"},
 	"docs/guides/leader-election.md":              {"an outage of half a minute"},
-	"docs/guides/operating.md":                    {"500 to 1,000 connections", `as in "6s, not renewed for 24s"`},
-	"docs/reference/benchmarks.md":                {"10,000 leases"},
+	"docs/guides/operating.md":                    {"500 to 1,000 connections", "With 2,000 new names", `as in "6s, not renewed for 24s"`},
+	"docs/reference/benchmarks.md":                {"10,000 leases", "[2,000 new names a second]"},
 	"docs/reference/limits.md":                    {"| 512 bytes |", "below 1 s for tests only", "1 GB in all"},
 	"docs/reference/promises.md":                  {"100,000 waiters", "10,000 processes", "1,000 clients"},
 	"docs/reference/protocol.md":                  {"keeps 63 bytes of it", "up to 30 % of its TTL"},
@@ -238,6 +244,11 @@ func (f figure) String() string {
 		return two(f.value/1000) + " ms"
 	case "1/s":
 		return grouped(two(f.value))
+	case "bytes":
+		if f.value >= 1e6 {
+			return two(f.value/1e6) + " MB"
+		}
+		return two(f.value) + " B"
 	case "%":
 		return two(f.value) + " %"
 	case "exactly":

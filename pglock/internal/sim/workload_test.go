@@ -122,7 +122,7 @@ func (s *stage) hurry(ctx context.Context, p *Node) {
 		tasks.Go(func() {
 			for ctx.Err() == nil {
 				for i := a.IntN(20); i > 0 && ctx.Err() == nil; i-- {
-					a.hurry(pick(a.Rand, "lock 0", "lock 0", "lock 1"), scale, pglock.WithTTL(pick(a.Rand, time.Second, long)))
+					a.hurry(pick(a.Rand, "lock 0", "lock 0", "lock 1", a.order()), scale, pglock.WithTTL(pick(a.Rand, time.Second, long)))
 				}
 				Sleep(ctx, between(a.Rand, 0, 5*time.Second))
 			}
@@ -228,8 +228,14 @@ func (a *actor) lock() pglock.Lock {
 	case 6:
 		return a.All(a.Lock("lock 0"), a.Lock("lock 1"))
 	}
+	if a.IntN(4) == 0 {
+		return a.Lock(a.order())
+	}
 	return a.Lock(fmt.Sprint("lock ", a.IntN(3)))
 }
+
+// order returns a name that is new to everybody in each second.
+func (a *actor) order() string { return fmt.Sprint("order ", a.stage.w.Now()/time.Second) }
 
 func (a *actor) step() {
 	l := a.lock()
