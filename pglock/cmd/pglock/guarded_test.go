@@ -58,7 +58,7 @@ func TestGuardedLocks(t *testing.T) {
 				}
 			}
 			named("show", c.expect(0, "show", "n").stdout, pid, other)
-			r := c.expect(statusNotAcquired, "release", "n", "--force")
+			r := c.expect(statusNotAcquired, "release", "n", "--force", "--reason", "a test")
 			named("release", r.stderr, pid, other)
 			if want := fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid); !strings.Contains(r.stderr, want) || strings.Count(strings.TrimSpace(r.stderr), "\n") > 0 {
 				t.Errorf("release: no %q in %q", want, r.stderr)
@@ -75,12 +75,12 @@ func TestGuardedLocks(t *testing.T) {
 				t.Errorf("a lock that does not match: %s", r.stdout)
 			}
 			locktest.OK(t, first.Commit(t.Context()))
-			r = c.expect(statusNotAcquired, "release", "n", "--force") // as the first one advised
+			r = c.expect(statusNotAcquired, "release", "n", "--force", "--reason", "a test") // as the first one advised
 			if named("release", r.stderr, other); strings.Contains(r.stderr, fmt.Sprint(pid)) {
 				t.Errorf("release: %q", r.stderr)
 			}
 			locktest.OK(t, second.Rollback(t.Context()))
-			c.expect(statusNoGrant, "release", "n", "--force")
+			c.expect(statusNoGrant, "release", "n", "--force", "--reason", "a test")
 			if r := c.expect(0, "ls"); strings.Contains(r.stdout, "guarded") {
 				t.Errorf("the transactions have ended: %s", r.stdout)
 			}
@@ -127,7 +127,7 @@ func TestPreparedGuard(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'it''s a guard'")
 	locktest.OK(t, err)
 	const remedy = "ROLLBACK PREPARED 'it''s a guard'"
-	if r := c.expect(statusNotAcquired, "release", "n", "--force"); !strings.Contains(r.stderr, remedy) {
+	if r := c.expect(statusNotAcquired, "release", "n", "--force", "--reason", "a test"); !strings.Contains(r.stderr, remedy) {
 		t.Errorf("%s", r.stderr)
 	}
 	locktest.Exec(t, c.pool, remedy)

@@ -201,7 +201,7 @@ func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error
 		return err
 	}
 	signals.add(stopSignals)
-	s := &supervision{lease: g.lease, signals: signals, grace: f.grace, spare: f.spare(), console: f.console}
+	s := &supervision{lease: g.lease, signals: signals, grace: f.grace, spare: f.spare(), obeys: f.obeys, console: f.console}
 	command.Deadlines = s.deadlines
 	process, err := child.Start(command)
 	if err != nil {

@@ -224,39 +224,72 @@ const (
 	mostCompletions   = 100
 )
 
-func newRelease(g *globals) *cobra.Command {
-	var force bool
-	var token int64
-	var reason string
-	cmd := &cobra.Command{
-		Use:   "release NAME --force",
-		Short: "End the grant of another process, which is told the reason",
-		Long:  help("release"),
+// chosen is the grant of another process that a command is about, and why.
+type chosen struct {
+	name, holder string // holder is "" if it is not known
+	token        pglock.Token
+	reason       string
+}
 
-		ValidArgsFunction: g.completeName,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch err := only("lock name")(cmd, args); {
-			case err != nil:
-				return err
-			case !force:
-				return usage(cmd, "this ends the grant of another process: confirm with --force")
-			case token <= 0 && cmd.Flags().Changed("token"):
-				return usage(cmd, "--token %d is out of range: must be 1 or more", token)
-			}
-			return nil
-		},
-		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
-			return release(ctx, client, out, args[0], pglock.Token(token), reason)
-		}),
+// change returns a command that does something to a grant. confirm returns the error of a missing confirmation.
+func change(g *globals, cmd *cobra.Command, confirm func() error, do func(context.Context, *pglock.Client, io.Writer, chosen) error) *cobra.Command {
+	var c chosen
+	var token int64
+	cmd.ValidArgsFunction = g.completeName
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch err := only("lock name")(cmd, args); {
+		case err != nil:
+			return err
+		case token <= 0 && cmd.Flags().Changed("token"):
+			return usage(cmd, "--token %d is out of range: must be 1 or more", token)
+		}
+		if err := confirm(); err != nil {
+			return err
+		}
+		if strings.TrimSpace(c.reason) == "" {
+			return usage(cmd, "the holder is told why: give a --reason")
+		}
+		return nil
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "confirm that the grant of another process ends")
-	cmd.Flags().Int64Var(&token, "token", 0, "end only the grant with this `token` (default: the current one)")
-	cmd.Flags().StringVar(&reason, "reason", "pglock release --force", "the reason, which the holder is told")
+	cmd.RunE = g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) (err error) {
+		c.name, c.token = args[0], pglock.Token(token)
+		if err = c.choose(ctx, client); err == nil {
+			err = do(ctx, client, out, c)
+		}
+		return err
+	})
+	cmd.Flags().Int64Var(&token, "token", 0, "only the grant with this `token` (default: the current one)")
+	cmd.Flags().StringVar(&c.reason, "reason", "", "the reason, which the holder is told")
 	return cmd
 }
 
-func release(ctx context.Context, client *pglock.Client, out io.Writer, name string, token pglock.Token, reason string) error {
-	k, err := client.Get(ctx, name)
+func newRelease(g *globals) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "release NAME --force --reason TEXT",
+		Short: "End the grant of another process, which is told the reason",
+		Long:  help("release"),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "confirm that the grant of another process ends")
+	return change(g, cmd, func() error {
+		if !force {
+			return usage(cmd, "this ends the grant of another process: confirm with --force")
+		}
+		return nil
+	}, release)
+}
+
+func newAsk(g *globals) *cobra.Command {
+	return change(g, &cobra.Command{
+		Use:   "ask NAME --reason TEXT",
+		Short: "Ask the holder of a lock to release it",
+		Long:  help("ask"),
+	}, func() error { return nil }, ask)
+}
+
+// choose sets the token and the holder.
+func (c *chosen) choose(ctx context.Context, client *pglock.Client) error {
+	k, err := client.Get(ctx, c.name)
 	if err != nil && !errors.Is(err, pglock.ErrNotFound) {
 		return err
 	}
@@ -268,32 +301,52 @@ func release(ctx context.Context, client *pglock.Client, out io.Writer, name str
 		grants[g.Token] = g.Holder
 	}
 	switch {
-	case err != nil, token == 0 && len(grants) == 0:
-		return stillGuarded(ctx, client, k, &failure{statusNoGrant, fmt.Errorf("lock %q is not held", name)})
-	case token == 0 && len(grants) > 1:
-		return &failure{statusUsage, fmt.Errorf("lock %q has %d grants: name one of them with --token", name, len(grants))}
-	case token == 0:
-		token = slices.Collect(maps.Keys(grants))[0]
+	case err != nil, c.token == 0 && len(grants) == 0:
+		return c.stillGuarded(ctx, client, &failure{statusNoGrant, fmt.Errorf("lock %q is not held", c.name)})
+	case c.token == 0 && len(grants) > 1:
+		return &failure{statusUsage, fmt.Errorf("lock %q has %d grants: name one of them with --token", c.name, len(grants))}
+	case c.token == 0:
+		c.token = slices.Collect(maps.Keys(grants))[0]
 	}
-	holder := ""
-	if name := grants[token]; name != "" {
-		holder = ", which " + text.Plain(name) + " held"
-	}
-	switch err = client.Revoke(ctx, name, token, reason); {
+	c.holder = text.Plain(grants[c.token])
+	return nil
+}
+
+func release(ctx context.Context, client *pglock.Client, out io.Writer, c chosen) error {
+	switch err := client.Revoke(ctx, c.name, c.token, c.reason); {
 	case isAny(err, pglock.ErrStale, pglock.ErrNotFound):
 		return &failure{statusNoGrant, err}
 	case errors.Is(err, pglock.ErrGuarded):
-		return stillGuarded(ctx, client, k, &failure{statusNotAcquired, err})
+		return c.stillGuarded(ctx, client, &failure{statusNotAcquired, err})
 	case err != nil:
 		return err
 	}
-	_, err = fmt.Fprintf(out, "ended grant %d of lock %q%s\n", token, name, holder)
+	return c.report(out, "ended", "held")
+}
+
+func ask(ctx context.Context, client *pglock.Client, out io.Writer, c chosen) error {
+	switch err := client.RequestRelease(ctx, c.name, c.token, c.reason); {
+	case isAny(err, pglock.ErrStale, pglock.ErrNotFound):
+		return &failure{statusNoGrant, err}
+	case err != nil:
+		return err
+	}
+	return c.report(out, "asked for", "holds")
+}
+
+// report prints what was done to the grant, whose holder holds or held it.
+func (c chosen) report(out io.Writer, done, holds string) error {
+	holder := ""
+	if c.holder != "" {
+		holder = ", which " + c.holder + " " + holds
+	}
+	_, err := fmt.Fprintf(out, "%s grant %d of lock %q%s\n", done, c.token, c.name, holder)
 	return err
 }
 
 // stillGuarded adds to a failure the sessions that guard a grant of the lock that has ended.
-func stillGuarded(ctx context.Context, client *pglock.Client, k inspect.Lock, f *failure) error {
-	for _, g := range guardsOf(k, sessionsOf(ctx, client).Guards) {
+func (c chosen) stillGuarded(ctx context.Context, client *pglock.Client, f *failure) error {
+	for _, g := range guardsOf(inspect.Lock{Name: c.name}, sessionsOf(ctx, client).Guards) {
 		remedy := fmt.Sprintf("SELECT pg_terminate_backend(%d)", g.PID)
 		if g.Prepared != "" {
 			remedy = "ROLLBACK PREPARED " + text.OneLine(schema.Literal(g.Prepared))

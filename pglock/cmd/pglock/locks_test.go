@@ -93,9 +93,9 @@ func TestListShowAndRelease(t *testing.T) {
 	if r = c.expect(statusUsage, "release", "held"); !strings.Contains(r.stderr, "--force") {
 		t.Error(r.stderr)
 	}
-	c.expect(statusNoGrant, "release", "held", "--force", "--token", "999999")
-	c.expect(statusNoGrant, "release", "free", "--force")
-	c.expect(statusNoGrant, "release", "never", "--force")
+	c.expect(statusNoGrant, "release", "held", "--force", "--reason", "a test", "--token", "999999")
+	c.expect(statusNoGrant, "release", "free", "--force", "--reason", "a test")
+	c.expect(statusNoGrant, "release", "never", "--force", "--reason", "a test")
 	if err := l.Err(); err != nil {
 		t.Errorf("after releases of other grants: %v", err)
 	}

@@ -44,7 +44,7 @@ func TestHoldUntilInterrupted(t *testing.T) {
 	}
 	p = c.start("hold", "n")
 	pgtest.Eventually(t, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
-	c.expect(0, "release", "n", "--force")
+	c.expect(0, "release", "n", "--force", "--reason", "a test")
 	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, "revoked") {
 		t.Errorf("%+v", r)
 	}
@@ -109,4 +109,65 @@ func TestOnceCommand(t *testing.T) {
 		t.Errorf("%s", r.stdout)
 	}
 	c.expect(statusNoGrant, "once", "show", "charge:2")
+}
+
+// TestAsk: the holder is told the reason, and ends if it obeys.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"run":  {"run", "--ttl", "2s", "n", "--", "sh", "-c", "trap 'echo stops; exit 3' TERM; echo up; while :; do sleep 0.1; done"},
+		"lead": {"lead", "--ttl", "2s", "n", "--", "sh", "-c", "trap 'echo stops; exit 3' TERM; echo up; while :; do sleep 0.1; done"},
+		"hold": {"hold", "--ttl", "2s", "n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			c.expect(statusNoGrant, "ask", "n", "--reason", "a deploy")
+			p := c.start(args...)
+			pgtest.Eventually(t, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
+			if r := c.expect(0, "ask", "n", "--reason", "a deploy"); !strings.HasPrefix(r.stdout, `asked for grant `) {
+				t.Errorf("%+v", r)
+			}
+			p.waitForStderr(`asked to release the lock "n" (token `)
+			if holder, live := c.row("n"); holder == "" || !live {
+				t.Error("it has obeyed")
+			}
+			c.expect(0, "release", "n", "--force", "--reason", "a test")
+			p.end()
+
+			p = c.start(append([]string{args[0], "--stop-when-asked"}, args[1:]...)...)
+			pgtest.Eventually(t, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
+			if name != "hold" {
+				p.waitForStdout("up")
+			}
+			c.expect(0, "ask", "n", "--reason", "a deploy")
+			want := 3
+			if name == "hold" {
+				want = 0
+			}
+			if r := p.wait(); r.status != want || !strings.Contains(r.stderr, `"a deploy"`) || name != "hold" && !strings.Contains(r.stdout, "stops") {
+				t.Errorf("%+v", r)
+			}
+			if holder, _ := c.row("n"); holder != "" {
+				t.Errorf("still held by %s", holder)
+			}
+		})
+	}
+}
+
+// TestASidecarStepsDown: without a command, a leader that obeys resigns and is a candidate again.
+func TestASidecarStepsDown(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	p := c.start("lead", "--stop-when-asked", "--http", "127.0.0.1:0", "n")
+	pgtest.Eventually(t, "it leads", func() bool { holder, live := c.row("n"); return holder != "" && live })
+	c.expect(0, "ask", "n", "--reason", "a deploy")
+	p.waitForStderr(`"a deploy"`)
+	pgtest.Eventually(t, "it leads again", func() bool {
+		holder, live := c.row("n")
+		return holder != "" && live && !strings.Contains(c.run("show", "n").stdout, "asked")
+	})
+	if r := p.end(); r.status != 0 {
+		t.Errorf("%+v", r)
+	}
 }

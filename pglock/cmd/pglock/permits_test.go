@@ -31,13 +31,13 @@ func TestPermits(t *testing.T) {
 	if r := c.expect(0, "ls", "--json"); json.Unmarshal([]byte(r.stdout), &k) != nil || k.Kind != inspect.Semaphore || k.Permits != 2 || k.InUse != 2 || len(k.Grants) != 2 || k.Since != nil {
 		t.Fatalf("ls --json: %s", r.stdout)
 	}
-	if r := c.expect(statusUsage, "release", "s", "--force"); !strings.Contains(r.stderr, "--token") {
+	if r := c.expect(statusUsage, "release", "s", "--force", "--reason", "a test"); !strings.Contains(r.stderr, "--token") {
 		t.Errorf("release without a token: %q", r.stderr)
 	}
-	if r := c.expect(0, "release", "s", "--force", "--token", fmt.Sprint(k.Grants[0].Token)); !strings.Contains(r.stdout, k.Grants[0].Holder) {
+	if r := c.expect(0, "release", "s", "--force", "--reason", "a test", "--token", fmt.Sprint(k.Grants[0].Token)); !strings.Contains(r.stdout, k.Grants[0].Holder) {
 		t.Errorf("release: %q", r.stdout)
 	}
-	c.expect(statusNoGrant, "release", "s", "--force", "--token", "999999")
+	c.expect(statusNoGrant, "release", "s", "--force", "--reason", "a test", "--token", "999999")
 	c.expect(0, "run", "--wait", "0", "--permits", "2", "s", "--", "true") // there is room for one more
 	for _, p := range inside {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // the one without a grant may have ended

@@ -130,7 +130,7 @@ func TestNoCommandRunsCodeOfAStranger(t *testing.T) {
 		return locktest.Scan[bool](t, team.pool, "SELECT rolsuper FROM pg_roles WHERE rolname = $1", owner)
 	}
 	for _, command := range [][]string{
-		{"ls"}, {"show", "n"}, {"run", "n", "--", "true"}, {"hold", "n"}, {"lead", "n", "--", "true"}, {"release", "n", "--force"}, {"once", "ls"}, {"once", "show", "k"}, {"once", "resolve", "k", "--happened"}, {"watch", "n"}, {"ui"},
+		{"ls"}, {"show", "n"}, {"run", "n", "--", "true"}, {"hold", "n"}, {"lead", "n", "--", "true"}, {"release", "n", "--force", "--reason", "a test"}, {"once", "ls"}, {"once", "show", "k"}, {"once", "resolve", "k", "--happened"}, {"watch", "n"}, {"ui"},
 	} {
 		says := regexp.QuoteMeta(`schema "pglock" belongs to role "`+owner+`", whose code could do all that the superuser`) + ".*role=" + owner
 		team.failsWith(says, command...)

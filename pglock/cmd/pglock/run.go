@@ -34,6 +34,7 @@ type runFlags struct {
 	permits, weight  int // permits 0: the lock has one holder
 	read, write      bool
 	also             []string
+	obeys            bool // a request to release the lock
 
 	election bool // of pglock lead
 	payload  string
@@ -73,6 +74,7 @@ func (f *runFlags) command(name, short, example string) *cobra.Command {
 	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
 	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
+	flags.BoolVar(&f.obeys, "stop-when-asked", false, "end when somebody asks for the lock, as pglock ask does (default: only say so)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or why it does not run")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pglock/pglock-go/pglock"
@@ -20,7 +21,8 @@ const (
 	killTimeout = 5 * time.Second
 )
 
-// supervision supervises a command that runs under a lease.
+// supervision supervises a command that runs under a lease. A request to release the lock counts as a
+// termination signal if the command obeys.
 //
 //	running ── ends without a signal ──────────────────────────▶ done
 //	   │ └──── ends after a termination signal ──▶ the rest of its group
@@ -37,6 +39,7 @@ type supervision struct {
 	signals *signals
 	grace   time.Duration
 	spare   time.Duration // from the end of the grace to the expiry of the lease
+	obeys   bool          // a request to release the lock ends the command as a signal does
 
 	lost        bool // the lease; the command and its descendants got TERM
 	killed      bool // the command and its descendants got KILL
@@ -50,7 +53,7 @@ type supervision struct {
 
 // run returns when the command has ended. After a termination signal it waits for the group too.
 func (s *supervision) run() {
-	lost, ended := s.lease.Done(), s.process.Done
+	lost, ended, asked := s.lease.Done(), s.process.Done, asks(s.lease, s.obeys)
 	for !s.done() {
 		// Several channels may be ready, and any order is right. In particular, a command is never
 		// continued under a lost lease, because resume checks the lease itself.
@@ -61,6 +64,9 @@ func (s *supervision) run() {
 		case <-ended:
 			ended = nil
 			s.commandEnded()
+		case <-asked:
+			asked = nil
+			s.obey()
 		case sig := <-s.signals.c:
 			s.forward(sig)
 		case sig := <-s.process.Stopped:
@@ -138,6 +144,14 @@ func (s *supervision) terminate() {
 	}
 	s.errorf("%s: stopping the command", describe(lost))
 	s.check(err)
+}
+
+// obey says that the holder is asked to release the lock, and ends the command if it obeys.
+func (s *supervision) obey() {
+	s.errorf("%s", request(s.lease))
+	if s.obeys && !s.lost {
+		s.forward(syscall.SIGTERM)
+	}
 }
 
 // commandEnded begins the wait for the other processes that must end.
