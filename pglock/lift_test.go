@@ -239,9 +239,9 @@ func TestAStepCostsTheSame(t *testing.T) {
 		}
 	}
 	cost("lifting", "SELECT max(token) FROM pglock.distributed_locks", "SELECT pglock.lift_fencing_tokens('n1')")
-	for _, after := range []string{"", "8", "f"} {
+	for page, after := range []string{"", "8", "f"} {
 		cost("pruning", "SELECT name FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND acquired_at < clock_timestamp() - interval '1 day'",
-			pglock.PruneSQL, int64(24*time.Hour/time.Microsecond), after)
+			pglock.PruneSQL, int64(24*time.Hour/time.Microsecond), 1000*page, 1000*page+64, pgx.Identifier{f.schema, "distributed_locks"}.Sanitize())
 		cost("listing", "SELECT name FROM pglock.distributed_locks WHERE expires_at > clock_timestamp()",
 			pglock.ListSQL, after, true, "", "", "", "{}", false, false, false, "", 500, 0)
 	}

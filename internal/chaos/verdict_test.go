@@ -364,7 +364,9 @@ func (a *arena) history(entries []entry, now int64) (history []porcupine.Operati
 		for _, name := range r.Names {
 			begun[key{name, r.Token}] = r
 		}
-		r.Call, r.Value = r.Return, 0
+		if r.Value = 0; !r.Lost {
+			r.Call = r.Return
+		}
 		live[key{r.Names[0], r.Token}] = &r
 	}
 	for _, r := range a.records {

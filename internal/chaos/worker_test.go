@@ -77,7 +77,7 @@ type record struct {
 	Return  int64
 	Value   int64  `json:",omitempty"` // balance that was read
 	Twin    int64  `json:",omitempty"`
-	Lost    bool   `json:",omitempty"` // of an end: the lease was lost, not released
+	Lost    bool   `json:",omitempty"` // of an end: the lease was lost, not released; of a grant: before the call returned
 	Stopped int64  `json:",omitempty"` // of a lost lease: when its Context ended
 	Error   string `json:",omitempty"`
 }
@@ -327,10 +327,20 @@ func (h *holding) acquire(ctx context.Context, try bool) bool {
 		}
 		return false
 	}
-	h.record.What, h.record.Token, h.last = granted, int64(h.lease.Token()), h.record.Return
-	h.say(h.record)
+	h.record.What, h.record.Token = granted, int64(h.lease.Token())
+	h.begin(h.record)
 	h.watch()
 	return true
+}
+
+// begin reports a grant. A campaign, which also publishes its payload, may return when the lease is lost
+// already; nobody has seen it alive then.
+func (h *holding) begin(r record) {
+	r.Lost, h.last = h.lease.Err() != nil, r.Return
+	if r.Lost {
+		h.last = r.Call
+	}
+	h.say(r)
 }
 
 // watch notes when the Context of the lease ends.
@@ -414,8 +424,8 @@ func (h *holding) raise(ctx context.Context) {
 		return
 	}
 	r.What, r.Return, r.Value, r.Token, r.Weight = raised, monotonic(), r.Token, int64(l.Token()), allPermits
-	h.lease, h.shared, h.last, h.record.Token, h.record.Weight = l, false, r.Return, r.Token, r.Weight
-	h.say(r)
+	h.lease, h.shared, h.record.Token, h.record.Weight = l, false, r.Token, r.Weight
+	h.begin(r)
 	h.watch()
 }
 
