@@ -64,7 +64,7 @@ func TestPlansAreNotCompiled(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	rows, err := pool.Query(t.Context(), `SELECT p.oid::regprocedure::text, 'jit=off' = ANY (p.proconfig)
-		FROM pg_proc AS p WHERE p.pronamespace = $1::regnamespace AND 'enable_seqscan=off' = ANY (p.proconfig)`, pgtest.Schema(t, pool))
+		FROM pg_proc AS p WHERE p.pronamespace = to_regnamespace(quote_ident($1)) AND 'enable_seqscan=off' = ANY (p.proconfig)`, pgtest.Schema(t, pool))
 	locktest.OK(t, err)
 	var function string
 	var quick bool
