@@ -2,6 +2,7 @@ package once_test
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/once"
@@ -137,6 +139,8 @@ func (f fixture) cutOff(how form, key, step string) (replies []reply) {
 	dead := make(chan struct{})
 	c := &cutter{step, sync.OnceFunc(func() { close(dead); proxy.Refuse(true); proxy.Sever() })}
 	config.ConnConfig.Fallbacks, config.ConnConfig.Tracer = nil, c
+	name := "cut off " + crand.Text()
+	config.ConnConfig.RuntimeParams["application_name"] = name
 	config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", proxy.Addr())
 	}
@@ -169,7 +173,12 @@ func (f fixture) cutOff(how form, key, step string) (replies []reply) {
 		c.cut()
 	}
 	select {
-	case <-dead:
+	case <-dead: // what it has sent arrives before its lease expires
+		pgtest.Eventually(f.t, "its sessions have ended", func() bool {
+			var left int
+			err := f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE left(application_name, length($1)) = $1", name).Scan(&left)
+			return err == nil && left == 0
+		})
 		return nil
 	default:
 		return replies
