@@ -288,7 +288,7 @@ SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, q, LATERAL (VALU
     ('tokens', 'ok', NOT pg_is_in_recovery(), format('highest %s, timeline %s, the sequence is at %s', q.token, q.timeline, q.last), NULL),
     ('grant times', 'fail', q.future > interval '1 second',
         format('a lock was granted %s in the future: the server''s clock was set back, and leases of then last longer', date_trunc('second', q.future)),
-        'let NTP slew the server''s clock, never step it; the leases expire by themselves, and pglock release NAME --force frees a lock at once'),
+        'let NTP slew the server''s clock, never step it; the leases expire by themselves, and pglock release NAME --force --reason TEXT frees a lock at once'),
     ('grant times', 'ok', true, 'no grant is in the future', NULL),
     ('idle rows', 'warn', q.idle >= b.idle_rows, format('%s of %s names have been idle for %s, last pruned: %s', q.idle, q.names, make_interval(secs => b.idle_for), q.last_pruned),
         'run a client with a retention, or call Client.Prune'),
