@@ -44,9 +44,9 @@ func encodeLabels(labels map[string]string, limit int) (string, error) {
 }
 
 // SetLabels adds labels to those of the grant, and replaces those with the same keys. The sum may
-// have 16 KiB as JSON. Callers of Watch are notified. The names of a multi-lease are changed one
-// after the other, so after a failure some may have the old labels, and after ErrUnavailable the
-// new ones.
+// have 16 KiB as JSON. Callers of Watch are notified, also if the grant has these labels already,
+// and then nothing is written. The names of a multi-lease are changed one after the other, so after
+// a failure some may have the old labels, and after ErrUnavailable the new ones.
 //
 // If the lease has ended, SetLabels returns the error of Err, and if its grant has ended on the
 // server, a *StaleError. The labels of a semaphore's or a reader's lease can't be changed.

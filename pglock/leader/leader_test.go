@@ -104,6 +104,28 @@ func TestObserveIsPrompt(t *testing.T) {
 	}
 }
 
+// TestACampaignWritesOnce: the payload is in the grant, so a campaign changes the row once, as an acquire does.
+func TestACampaignWritesOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	e := f.candidate("a")
+	resign(t, elect(t, e, "x"))
+	changes := func(do func()) int64 {
+		before, err := f.watcher.Get(t.Context(), "e")
+		ok(t, err)
+		do()
+		after, err := f.watcher.Get(t.Context(), "e")
+		ok(t, err)
+		return after.Version - before.Version
+	}
+	if n := changes(func() { elect(t, e, "x") }); n != 1 {
+		t.Errorf("a campaign changes the row %d times", n)
+	}
+	if n := changes(func() { elect(t, e, "y") }); n != 1 {
+		t.Errorf("control: another payload changes the row %d times", n)
+	}
+}
+
 // TestObserveNeverMissesTheNewest: a slow observer collects changes, and ends with the newest state.
 func TestObserveNeverMissesTheNewest(t *testing.T) {
 	t.Parallel()
