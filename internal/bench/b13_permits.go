@@ -93,7 +93,7 @@ func electionRow() trial.Row {
 			{Name: "acquire+release", Role: trial.Floor, Open: r.pairs(acquirePair)},
 		},
 		Targets: []trial.Target{
-			target("p50 of a pair to that of acquire+release", "pair p50", "election", "acquire+release", trial.AtMost(1.5)),
+			target("p50 of a pair to that of acquire+release", "pair p50", "election", "acquire+release", trial.AtMost(1.3)),
 		},
 	}
 }

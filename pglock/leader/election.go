@@ -80,11 +80,8 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 	if err != nil {
 		return nil, err
 	}
-	// Observers are notified of the term at once by its new labels, and if that fails, they poll.
-	notify, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_ = lease.SetLabels(notify, map[string]string{payloadLabel: payload})
 	t := newTerm(e, lease)
+	go t.announce(context.WithoutCancel(ctx), payload)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.term = t
@@ -107,8 +104,9 @@ const payloadLabel = "payload"
 //	leads ──Resign──▶ over: the next candidate is elected
 //	  └────lease lost──▶ lost: call Resign when the work has ended, or campaign again
 type Term struct {
-	election *Election
-	lease    *pglock.Lease
+	election  *Election
+	lease     *pglock.Lease
+	announced chan struct{} // closed when announce has returned
 }
 
 // newTerm returns the term of a lease, and reports its begin and its end.
@@ -123,7 +121,16 @@ func newTerm(e *Election, lease *pglock.Lease) *Term {
 		}
 		e.client.Report(lease.Context(), ev)
 	})
-	return &Term{election: e, lease: lease}
+	return &Term{election: e, lease: lease, announced: make(chan struct{})}
+}
+
+// announce notifies observers of the term by setting the labels that the grant has. If that fails,
+// they poll.
+func (t *Term) announce(ctx context.Context, payload string) {
+	defer close(t.announced)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = t.lease.SetLabels(ctx, map[string]string{payloadLabel: payload})
 }
 
 // Lease returns the term's lease, for Token, Guard, Bind, Fence, Context and Err.
@@ -133,6 +140,7 @@ func (t *Term) Lease() *pglock.Lease { return t.lease }
 // errors are those of pglock.Lease.SetLabels: UTF-8 without NUL, 16 KiB at most with all labels of
 // the lease.
 func (t *Term) Proclaim(ctx context.Context, payload string) error {
+	<-t.announced // within a second; otherwise the old payload could come after this one
 	return t.lease.SetLabels(ctx, map[string]string{payloadLabel: payload})
 }
 
