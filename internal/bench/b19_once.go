@@ -44,7 +44,7 @@ func onceRow() trial.Row {
 			bound("p99 to p50", "pair p99", "pair p50", trial.AtMost(5)),
 		},
 		Once: true,
-		Long: true,
+		Takes: trial.ManyMinutes,
 	}
 }
 

@@ -73,11 +73,18 @@ func fairRow() trial.Row {
 	return row
 }
 
-// fair is for how long a crowd competes, if that is not the length of the turn.
-type fair struct{ lead, time time.Duration }
+// fair is for how long a crowd competes, if that is not the length of the turn, and its pace: each holder
+// keeps the lock until the clock shows a multiple of every.
+type fair struct{ lead, time, every time.Duration }
 
 func (f fair) at(s trial.Scale) fair {
-	return pick(s, f, fair{f.lead, f.time / 10}, fair{f.lead / 10, f.time / 100})
+	return pick(s, f, fair{f.lead, f.time / 10, f.every}, fair{f.lead / 10, f.time / 100, f.every})
+}
+
+// untilNext returns the time until the clock shows a multiple of every; none if that is 0.
+func untilNext(every time.Duration) time.Duration {
+	now := time.Now()
+	return now.Truncate(every).Add(every).Sub(now)
 }
 
 // contest lets the members of a crowd lock and unlock one name from one moment to another. It returns the
@@ -101,7 +108,7 @@ func (l *lab) processes(kind string, n int, length fair) trial.Open {
 			byMember := make([][]holding, n)
 			var all errgroup.Group
 			for i, w := range workers {
-				all.Go(func() error { return w.Call("Contender.Contend", [2]time.Time{from, to}, &byMember[i]) })
+				all.Go(func() error { return w.Call("Contender.Contend", Contention{from, to, length.every}, &byMember[i]) })
 			}
 			return byMember, all.Wait()
 		}), nil
@@ -120,7 +127,7 @@ func (l *lab) goroutines(n int, length fair) trial.Open {
 			all, ctx := errgroup.WithContext(ctx)
 			for i := range n {
 				all.Go(func() (err error) {
-					byMember[i], err = hold(ctx, ours(client).lock, to)
+					byMember[i], err = hold(ctx, ours(client).lock, to, length.every)
 					return err
 				})
 			}
@@ -129,14 +136,16 @@ func (l *lab) goroutines(n int, length fair) trial.Open {
 	}
 }
 
-// hold locks and unlocks one name until a moment, and returns the times at which it held the lock.
-func hold(ctx context.Context, lock lockFunc, to time.Time) (held []holding, err error) {
+// hold locks and unlocks one name until a moment, at the pace of every, and returns the times at which it
+// held the lock.
+func hold(ctx context.Context, lock lockFunc, to time.Time, every time.Duration) (held []holding, err error) {
 	for time.Now().Before(to) {
 		unlock, err := lock(ctx, "hot")
 		if err != nil {
 			return held, err
 		}
 		h := holding{Acquired: time.Now().UnixNano()}
+		time.Sleep(untilNext(every))
 		h.Freed = time.Now().UnixNano()
 		held = append(held, h)
 		if err := unlock(ctx); err != nil {

@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (int, erro
 	if err != nil {
 		return exitBroken, err
 	}
-	chosen, err := choose(rows(), c.rows, c.scale.Short)
+	chosen, err := choose(rows(), c.rows, c.scale)
 	if err != nil {
 		return exitBroken, err
 	}
@@ -130,11 +130,18 @@ func sum(results trial.Results, out io.Writer) int {
 	return status
 }
 
-// choose returns the rows with the given numbers, separated by commas, or all rows, of which the long ones
-// belong to a short run only.
-func choose(all []trial.Row, numbers string, short bool) ([]trial.Row, error) {
+// choose returns the rows with the given numbers, separated by commas. Without numbers it returns all rows
+// that such a run measures: a short one every row.
+func choose(all []trial.Row, numbers string, scale trial.Scale) ([]trial.Row, error) {
+	most := trial.Minutes
+	switch {
+	case scale.Short:
+		most = trial.ManyMinutes
+	case scale.Quick:
+		most = trial.Seconds
+	}
 	if numbers == "" {
-		return slices.DeleteFunc(slices.Clone(all), func(r trial.Row) bool { return r.Long && !short }), nil
+		return slices.DeleteFunc(slices.Clone(all), func(r trial.Row) bool { return r.Takes > most }), nil
 	}
 	var chosen []trial.Row
 	for number := range strings.SplitSeq(numbers, ",") {

@@ -63,10 +63,16 @@ func (c *contender) Open(kindAndAddress [2]string, _ *bool) (err error) {
 	return err
 }
 
-// Contend holds the lock again and again from one moment to another.
-func (c *contender) Contend(fromAndTo [2]time.Time, held *[]holding) (err error) {
-	time.Sleep(time.Until(fromAndTo[0]))
-	*held, err = hold(context.Background(), c.locker.lock, fromAndTo[1])
+// Contention is from when to when a contender competes, and at which pace: see hold.
+type Contention struct {
+	From, To time.Time
+	Every    time.Duration
+}
+
+// Contend holds the lock again and again.
+func (c *contender) Contend(when Contention, held *[]holding) (err error) {
+	time.Sleep(time.Until(when.From))
+	*held, err = hold(context.Background(), c.locker.lock, when.To, when.Every)
 	return err
 }
 
