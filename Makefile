@@ -83,6 +83,10 @@ simulation: ## Run simulated worlds on each processor for an hour, or for TIME=1
 	PGLOCK_SIM=$(or $(TIME),1h) go test -count=1 -timeout 3h -run Worlds -v ./pglock/internal/sim
 	PGLOCK_CHAOS=1 go test -count=1 -timeout 3h -run Bugs -v ./pglock/internal/sim
 
+.PHONY: evidence
+evidence: ## Run the long checks for hours and keep what they found, with PARTS="chaos ha" some of them
+	@go build -o bin/ ./internal/evidence && exec bin/evidence $(PARTS)
+
 .PHONY: demo
 demo: ## Show what the lock and the guard are worth: processes compete, one is killed, one is paused; KEEP=1 for the README
 	@[ -n "$$PGLOCK_TEST_DATABASE_URL$$PGLOCK_TEST_IMAGE" ] || testdata/setup.sh postgres || [ $$? = 69 ]

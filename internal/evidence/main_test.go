@@ -1,0 +1,66 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// TestThePageIsThatOfTheRecords: a figure on the page that no run has written fails.
+func TestThePageIsThatOfTheRecords(t *testing.T) {
+	t.Parallel()
+	want, err := pageOf(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.ReplaceAll(string(got), "\r\n", "\n") != want {
+		t.Errorf("%s is not what make evidence writes from %s:\n%s", page, records, want)
+	}
+}
+
+func TestPartsAreTargets(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		if !strings.Contains(string(makefile), "\n"+p.target+": ") {
+			t.Errorf("the Makefile has no target %s", p.target)
+		}
+	}
+	if err := run(t.Context(), []string{"nothing"}, t.Output()); err == nil || !strings.Contains(err.Error(), `"nothing"`) {
+		t.Errorf("a part that does not exist: %v", err)
+	}
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	const output = `
+    chaos_test.go:42: PGLOCK_CHAOS_SEED=77
+    x_test.go:1: 76 schedules, 900 steps, 281 breaks
+        | server paused | 3 | 420 | 0 | 0 | no guard: 7 |
+        | nemesis | rounds | operations | leases lost | violations | control |
+    x_test.go:1: 76 schedules, 900 steps, 282 breaks
+--- PASS: TestA (0.1s)
+    --- PASS: TestA/b (0.1s)
+--- SKIP: TestB (0.1s)
+`
+	var r record
+	r.read(output, []figure{
+		last("%s scripts of races, %s breaks of the SQL", `(\d+) schedules, \d+ steps, (\d+) breaks`),
+		every("%s: %s rounds, %s operations, %s violations; without the protection: %s", `(?m)^\s*\| ([a-z][^|]+) \| (\d+) \| (\d+) \| \d+ \| (\d+) \| (.*) \|$`),
+	})
+	want := []string{"76 scripts of races, 282 breaks of the SQL", "server paused: 3 rounds, 420 operations, 0 violations; without the protection: no guard: 7"}
+	if !slices.Equal(r.Figures, want) || !slices.Equal(r.Seeds, []string{"77"}) || r.Passed != 2 || r.Failed != 0 || r.Skipped != 1 {
+		t.Errorf("%+v", r)
+	}
+}
