@@ -9,7 +9,7 @@
 //
 //	spec, err := cron.ParseStandard("0 3 * * 1-5") // github.com/robfig/cron/v3
 //	...
-//	err = job.Run(ctx, spec, makeReport)
+//	err = job.Run(ctx, schedule.In(spec, berlin), makeReport)
 //
 // Choose by who has the timer:
 //
@@ -79,9 +79,10 @@
 //
 // # Days of 23 and 25 hours
 //
-// [Daily] has one tick for each day of the calendar. [Every] counts in UTC and knows no such days,
-// so every 24 hours is not daily. For a cron expression, its parser decides: that of robfig/cron
-// has no tick for a time that is skipped, and two for a time that comes twice.
+// [Daily] and [In] have one rule for all days, which [In] states. [Every] counts in UTC and knows no
+// such days, so every 24 hours is not daily. A cron expression without In leaves the rule to its
+// parser: that of robfig/cron has no tick for a time that is skipped, and two for a time that comes
+// twice.
 //
 // # Failures
 //

@@ -144,6 +144,9 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	if !c.next.IsZero() {
 		labels[nextLabel] = c.next.UTC().Format(time.RFC3339Nano)
 	}
+	if zone := c.zone(); zone != "" {
+		labels[zoneLabel] = zone
+	}
 	lease, err := j.client.Acquire(ctx, j.name, pglock.WithWait(wait), pglock.WithTTL(j.cfg.ttl), pglock.WithLabels(labels))
 	if err != nil {
 		return nil, j.explainBusy(ctx, c, err)
@@ -160,11 +163,12 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	return &Run{j, lease, tick, time.Now()}, nil
 }
 
-// The labels of the job's lease with the tick that its holder runs, and with the tick after it,
-// which the view schedules reads.
+// The labels of the job's lease with the tick that its holder runs, with the tick after it, and with
+// the time zone of the schedule, which the view schedules reads.
 const (
 	tickLabel = "tick"
 	nextLabel = "next"
+	zoneLabel = "timezone"
 )
 
 // explainBusy completes err, the error of a lease that another process holds. It adds ErrRunning if

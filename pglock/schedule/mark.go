@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -57,6 +58,15 @@ type claim struct {
 
 func claimOf(s Schedule, tick time.Time) claim { return claim{tick: tick, next: s.Next(tick), of: s} }
 
+// zone returns the time zone of the schedule, or the empty string if the schedule is unknown or has
+// none.
+func (c claim) zone() string {
+	if _, utc := c.of.(every); utc || c.of == nil {
+		return ""
+	}
+	return c.tick.Location().String()
+}
+
 // checkZone refuses the tick if the last one to begin was the same tick in another time zone, or an
 // earlier one while the next one in that zone is not due. The labels of that grant, which the next
 // grant replaces, have its time with the offset from UTC. checkZone returns that time.
@@ -73,9 +83,16 @@ func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error
 	}
 	last, _ = time.Parse(time.RFC3339Nano, info.Labels[tickLabel]) // zero if the holder was another program
 	next, unknown := time.Parse(time.RFC3339Nano, info.Labels[nextLabel])
-	zone := c.tick.Location()
-	if err != nil || unknown != nil || isTick(c.of, last.In(zone)) {
+	zone, other := c.tick.Location(), info.Labels[zoneLabel]
+	if err != nil || unknown != nil {
 		return last, err
+	}
+	if isTick(c.of, last.In(zone)) {
+		if day := firstDifference(c.zone(), other, c.tick); !day.IsZero() {
+			j.cfg.logger().Warn("pglock: another process runs the job by another time zone, whose ticks are the same today: must be one zone on all hosts",
+				"job", j.name, "zone", c.zone(), "other", other, "until", day)
+		}
+		return last, nil
 	}
 	year, month, day := last.Date()
 	hour, minute, second := last.Clock()
@@ -83,8 +100,8 @@ func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error
 	if !isTick(c.of, here) || c.tick.After(here) && !j.wallClock().Before(next) {
 		return last, nil // of another schedule, or no process has begun the next one
 	}
-	return last, j.refuse(ErrZone, "tick %s is not run, because the last one, %s, is of another time zone: must be one zone on all hosts",
-		format(c.tick), format(last))
+	return last, j.refuse(ErrZone, "tick %s (%s) is not run, because the last one, %s (%s), is of another time zone: must be one zone on all hosts",
+		format(c.tick), zone, format(last), cmp.Or(other, "unknown"))
 }
 
 // check returns the tick to run, or why it must not be run: ErrDone, ErrClock, ErrMissed. With a

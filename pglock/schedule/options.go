@@ -27,8 +27,9 @@ var (
 
 	// ErrZone: the tick is not run, because the last one is of another time zone, so that the job
 	// would run twice. Set one zone on all hosts. If no process of that zone begins its next tick,
-	// this one continues in its own zone. It is also the error of a time zone that is unknown: see
-	// Daily.
+	// this one continues in its own zone. A zone whose ticks are the same today, and differ from
+	// some day on, is only logged at Warn. ErrZone is also the error of a time zone that is unknown:
+	// see In.
 	ErrZone = errors.New("schedule: another time zone")
 
 	// ErrMissed: the tick was not run in time, and is now later than WithMaxLate allows.
@@ -89,7 +90,8 @@ func WithMaxLate(d time.Duration) Option {
 }
 
 // WithLabels stores labels with the lease of a run, as pglock.WithLabels does. The label "tick"
-// always has the tick, and with Run and RunDue "next" the one after it.
+// always has the tick, and with Run and RunDue "next" the one after it and "timezone" the zone of
+// the schedule, if it has one.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error { maps.Copy(c.labels, labels); return nil }
 }

@@ -1,8 +1,6 @@
 package schedule
 
 import (
-	"os"
-	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -10,7 +8,7 @@ import (
 
 // Schedule gives the ticks of a job. Next returns the first tick after t, or the zero time if there
 // is none. [Every] and [Daily] return schedules, and so do the parsers of cron expressions, such as
-// cron.ParseStandard of robfig/cron.
+// cron.ParseStandard of robfig/cron, to which [In] gives a time zone.
 //
 // Ticks must not depend on the time at which a process starts, since all processes must agree on
 // them. The functions of this package refuse a schedule that counts from the argument of Next, such
@@ -26,12 +24,14 @@ func Every(period time.Duration) Schedule {
 	if period < time.Millisecond {
 		return invalid{errs.InvalidOption("schedule", "period %v is too short: must be 1ms or more", period)}
 	}
-	return every{period}
+	return every{period, 0}
 }
 
-type every struct{ period time.Duration }
+type every struct{ period, offset time.Duration }
 
-func (e every) Next(t time.Time) time.Time { return t.Round(0).Truncate(e.period).Add(e.period) }
+func (e every) Next(t time.Time) time.Time {
+	return t.Round(0).Add(-e.offset).Truncate(e.period).Add(e.period + e.offset)
+}
 
 // invalid is a schedule that was made with an invalid argument, and has no ticks.
 type invalid struct{ err error }
@@ -121,21 +121,11 @@ func lastTick(s Schedule, now time.Time) time.Time {
 }
 
 // Daily returns the schedule with one tick for each day of the calendar in loc, at the time of day
-// at: "15:04" or "15:04:05". All processes must use the same location: see ErrZone. time.Local is a
-// good one only if all hosts have the same time zone.
+// at: "15:04" or "15:04:05". It is In for these times, which says what happens on the days on which
+// the clocks change.
 //
-// The tick of a day is the first moment at which the clock shows that time or a later one. On a day
-// on which the clock skips the time, the tick is the end of the gap. On a day on which the time
-// comes twice, the tick is the first one.
-//
-// If at is not a time of day or loc is nil, the functions that get the schedule return
-// pglock.ErrInvalidOption. They do so with ErrZone if loc is time.Local and the environment
-// variable TZ names a zone that can't be loaded, for which package time silently takes UTC. A
-// program in an image without zone files imports time/tzdata.
-func Daily(at string, loc *time.Location) Schedule {
-	if loc == nil {
-		return invalid{errs.InvalidOption("schedule", "location is nil: must be set, for example to time.Local")}
-	}
+// If at is not a time of day, the functions that get the schedule return pglock.ErrInvalidOption.
+func Daily(at string, loc *time.Location, changes ...Change) Schedule {
 	t, err := time.Parse("15:04:05", at)
 	if err != nil {
 		t, err = time.Parse("15:04", at)
@@ -143,46 +133,6 @@ func Daily(at string, loc *time.Location) Schedule {
 	if err != nil {
 		return invalid{errs.InvalidOption("schedule", "time of day %q is invalid: must be like 15:04 or 15:04:05", at)}
 	}
-	tz := strings.TrimPrefix(os.Getenv("TZ"), ":")
-	// Package time calls a zone of TZ by its name or its file, and by UTC if it can't load that.
-	if _, err := time.LoadLocation(tz); err != nil && loc == time.Local && loc.String() == time.UTC.String() {
-		return invalid{errs.Mark(errs.InvalidOption("schedule", "time zone %q of $TZ can't be loaded: must be a name like Europe/Berlin, with zone files or time/tzdata", tz), ErrZone)}
-	}
-	hour, minute, second := t.Clock()
-	return daily{hour, minute, second, loc}
-}
-
-type daily struct {
-	hour, minute, second int
-	loc                  *time.Location
-}
-
-// Next begins with the day of t. The tick of an earlier day has passed, since it is the first
-// moment at which the clock shows that time or a later one.
-func (d daily) Next(t time.Time) time.Time {
-	year, month, day := t.In(d.loc).Date()
-	for {
-		if tick := d.on(year, month, day); tick.After(t) {
-			return tick
-		}
-		day++
-	}
-}
-
-// on returns the tick of a day. It walks through the intervals of constant offset from UTC, from a
-// time that is before the tick in every time zone.
-func (d daily) on(year int, month time.Month, day int) time.Time {
-	wall := time.Date(year, month, day, d.hour, d.minute, d.second, 0, time.UTC)
-	for t := wall.Add(-30 * time.Hour).In(d.loc); ; {
-		start, end := t.ZoneBounds()
-		_, offset := t.Zone()
-		tick := wall.Add(-time.Duration(offset) * time.Second).In(d.loc)
-		if tick.Before(start) { // the clock was set forward past the time
-			tick = start
-		}
-		if end.IsZero() || tick.Before(end) {
-			return tick
-		}
-		t = end
-	}
+	const day = 24 * time.Hour
+	return In(every{day, t.Sub(t.Truncate(day))}, loc, changes...)
 }

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -141,5 +143,31 @@ func TestAnotherZoneMeanwhile(t *testing.T) {
 				t.Errorf("ran %v, %v", ran.Load(), err)
 			}
 		})
+	}
+}
+
+// TestZonesThatDifferLater: a process is told of another zone before its ticks differ. In the control the zones
+// have the same ticks all year.
+func TestZonesThatDifferLater(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for day, step := range []struct{ zone, told string }{
+		{"Africa/Lagos", ""}, {"Europe/Berlin", "2026-03-29"}, {"Europe/Paris", ""}, {"Europe/Paris", ""}, {"Africa/Lagos", "2026-03-29"},
+	} {
+		logged := make(chan slog.Record, 10)
+		at := time.Date(2026, 1, 10+day, 10, 0, 0, 0, time.UTC)
+		job := f.job(schedule.WithClock(func() time.Time { return at }), schedule.WithLogger(slog.New(locktest.Records(logged))))
+		ok(t, job.RunDue(t.Context(), schedule.Daily("03:00", location(t, step.zone)), nothing))
+		close(logged)
+		told := ""
+		for line := range logged {
+			told = locktest.Attr[time.Time](line, "until").Format(time.DateOnly)
+		}
+		if told != step.told {
+			t.Errorf("%s is told of %q, want %q", step.zone, told, step.told)
+		}
+		if got := locktest.Scan[string](t, f.pool, "SELECT labels ->> 'timezone' FROM "+f.table("distributed_locks")); got != step.zone {
+			t.Errorf("the row has %q, want %q", got, step.zone)
+		}
 	}
 }
