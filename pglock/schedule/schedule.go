@@ -47,16 +47,19 @@ func checkSchedule(s Schedule, now time.Time) error {
 	if bad, ok := s.(invalid); ok {
 		return bad.err
 	}
-	tick := s.Next(now)
+	tick, named := s.Next(now), s
+	if z, ok := s.(zoned); ok {
+		named = z.wall
+	}
 	switch {
 	case tick.IsZero() && lastTick(s, now).IsZero():
-		return errs.InvalidOption("schedule", "schedule %T never has a tick, as one for February 30", s)
+		return errs.InvalidOption("schedule", "schedule %T never has a tick, as one for February 30", named)
 	case tick.IsZero(): // the last tick has passed
 		return nil
 	case !tick.After(now):
-		return errs.InvalidOption("schedule", "schedule %T returns a tick that is not after the time it was asked for", s)
+		return errs.InvalidOption("schedule", "schedule %T returns a tick that is not after the time it was asked for", named)
 	case !isTick(s, tick):
-		return errs.InvalidOption("schedule", "schedule %T counts from the time it is asked at, so its ticks differ between processes: use Every", s)
+		return errs.InvalidOption("schedule", "schedule %T counts from the time it is asked at, so its ticks differ between processes: use Every", named)
 	}
 	return nil
 }
@@ -131,7 +134,7 @@ func Daily(at string, loc *time.Location, changes ...Change) Schedule {
 		t, err = time.Parse("15:04", at)
 	}
 	if err != nil {
-		return invalid{errs.InvalidOption("schedule", "time of day %q is invalid: must be like 15:04 or 15:04:05", at)}
+		return invalid{errs.InvalidOption("schedule", "time of day %.20q is invalid: must be like 15:04 or 15:04:05", at)}
 	}
 	const day = 24 * time.Hour
 	return In(every{day, t.Sub(t.Truncate(day))}, loc, changes...)

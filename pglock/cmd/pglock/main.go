@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	_ "time/tzdata" // --tick daily@ needs it where there are no zone files, as in an image from scratch
+	_ "time/tzdata" // --tick needs it where there are no zone files, as in an image from scratch
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +22,7 @@ type onceFlags struct {
 
 func (f *onceFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.tick, "tick", "", "run the command once for each tick among all hosts, if the last `tick` was not run:\na duration, like 1h, or daily@HH:MM by the time zone of this host")
+	flags.StringVar(&f.tick, "tick", "", "run the command once for each tick among all hosts, if the last `tick` was not run:\na duration, like 1h, or \"daily@HH:MM ZONE\", or \"cron MINUTE HOUR DAY MONTH WEEKDAY ZONE\"\n(default zone: that of this host)")
 	flags.DurationVar(&f.oncePer, "once-per", 0, "run the command at most once in this time among all hosts, by the database's clock")
 	flags.BoolVar(&f.countFailed, "count-failed", false, "with --tick or --once-per: a command that fails counts as run")
 }
@@ -40,27 +38,22 @@ func (f *onceFlags) check(cmd *cobra.Command) error {
 	case flags.Changed("count-failed") && !tick && !per:
 		return usage(cmd, "--count-failed has no effect: must be with --tick or --once-per")
 	case tick:
-		f.ticks = parseTicks(f.tick)
-		switch tick, err := schedule.Due(f.ticks, time.Now()); {
-		case errors.Is(err, schedule.ErrZone):
-			return usage(cmd, "--tick daily@: %s", errs.Reason(err))
-		case err != nil || tick.IsZero():
-			return usage(cmd, "--tick is invalid: must be a duration, like 1h, or daily@HH:MM")
+		var err error
+		due := time.Time{}
+		if f.ticks, err = parseTicks(f.tick); err == nil {
+			due, err = schedule.Due(f.ticks, time.Now())
+		}
+		switch {
+		case err != nil:
+			return usage(cmd, "--tick is invalid: %s", errs.Reason(err))
+		case due.IsZero():
+			return usage(cmd, "--tick is invalid: it comes too rarely: must be once in nine years or more often")
 		}
 	}
 	return nil
 }
 
 func (f *onceFlags) given() bool { return f.ticks != nil || f.oncePer > 0 }
-
-// parseTicks returns an invalid schedule for an invalid text.
-func parseTicks(text string) schedule.Schedule {
-	if at, ok := strings.CutPrefix(text, "daily@"); ok {
-		return schedule.Daily(at, time.Local)
-	}
-	period, _ := time.ParseDuration(text) // 0 is invalid for Every
-	return schedule.Every(period)
-}
 
 func (f *runFlags) beginOnce(ctx context.Context, client *pglock.Client, name string, wait time.Duration) (*grant, error) {
 	job, err := schedule.New(client, name, schedule.WithTTL(f.ttl), schedule.WithWait(wait), schedule.WithLabels(f.labelMap))

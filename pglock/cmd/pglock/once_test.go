@@ -40,6 +40,7 @@ func TestP58_OncePerTickAndPeriod(t *testing.T) {
 	}{
 		"tick":          {[]string{"--tick", longTick}, 1},
 		"tick, daily":   {[]string{"--tick", "daily@00:00:00"}, 1},
+		"tick, cron":    {[]string{"--tick", "cron 0 0 1 * * Asia/Tokyo"}, 1},
 		"once per":      {[]string{"--once-per", "24h"}, 1},
 		"without waits": {[]string{"--tick", longTick, "--wait", "0"}, 1},
 		"control":       {nil, hosts},
@@ -170,7 +171,7 @@ func TestTickVariable(t *testing.T) {
 	if err != nil || tick.Before(before) || tick.Hour() != 0 || tick.Minute() != 0 {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if !strings.Contains(labels, `"team": "a"`) || !strings.Contains(labels, tick.Format(time.DateOnly)) {
+	if !strings.Contains(labels, `"team": "a"`) || !strings.Contains(labels, tick.Format(time.DateOnly)) || !strings.Contains(labels, `"timezone": "UTC"`) {
 		t.Errorf("labels %s", labels)
 	}
 }
@@ -215,6 +216,8 @@ func TestOneZone(t *testing.T) {
 		{"UTC", first, statusUsage, "", "is of another time zone"},
 		{"", first, statusUsage, "", "is of another time zone"},
 		{"Africa/Lagos", first, 0, "", "nothing to do"},
+		{"UTC", first + " Africa/Lagos", 0, "", "nothing to do"},
+		{"Africa/Lagos", first + " UTC", statusUsage, "", "(Etc/GMT-1), is of another time zone"},
 		{"UTC", changed, 0, "ran\n", ""},
 		{"Africa/Lagos", first, 0, "", "nothing to do"},
 	} {
