@@ -60,13 +60,15 @@ var shortSQL = map[string]string{
 }
 
 // statements returns all statements of the protocol, rendered for a client's schema, by the names
-// of their files or in shortSQL, and acquire_batch: acquire_fast_batch and acquire_new for the names of
+// of their files or in shortSQL. A revocation is recorded. Added is acquire_batch: acquire_fast_batch and acquire_new for the names of
 // a batch, some of which are new, with one commit. A test checks the names that the methods of a Table use.
 func statements(name string) map[string]string {
 	all := schema.Statements(sqlFiles, name)
 	for verb, sql := range shortSQL {
 		all[verb] = schema.Render(sql, name)
 	}
+	all["revoke_grant"] = "SELECT r.token, CASE WHEN r.done THEN " + schema.Quote(name) +
+		".record_action('revoked', $1::text, $2::bigint, $3::text) ELSE false END, r.notified FROM (" + all["revoke_grant"] + ") AS r"
 	_, created, _ := strings.Cut(all["acquire_new"], "), created")
 	all["acquire_batch"] = "WITH known (name, token, remaining) AS (" + all["acquire_fast_batch"] + "), asked (name, holder, request, labels, us, ticket) AS (" +
 		"SELECT a.name, coalesce(a.holder, ($2::text[])[1]), a.request, coalesce(a.labels, ($4::text[])[1])::jsonb, coalesce(a.us, ($5::bigint[])[1]), " +

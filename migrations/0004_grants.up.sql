@@ -307,6 +307,42 @@ BEGIN
 END
 $$;
 
+-- What operators have done: the last 1000 actions, as the statements that did them recorded them.
+CREATE TABLE operator_actions (
+    id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at          finite_time NOT NULL,
+    role        text        NOT NULL, -- that has logged in
+    application text        NOT NULL, -- application_name of its session
+    action      text        NOT NULL,
+    name        lock_name   NOT NULL, -- of the lock, or the key of the effect
+    token       bigint,
+    reason      text        NOT NULL
+);
+COMMENT ON TABLE operator_actions IS 'pglock: the last requests, revocations and resolved keys, with who did them and why';
+
+-- Records an action, unless it is there: a statement may be repeated. A user may call it, but neither
+-- choose the role nor the time, nor change what is there. It waits for no other transaction, and returns true.
+CREATE FUNCTION record_action(action text, name text, token bigint, reason text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    did    record;
+    latest bigint;
+BEGIN
+    SELECT left(record_action.action, 64) AS action, record_action.name, record_action.token, left(coalesce(record_action.reason, ''), 512) AS reason INTO did;
+    IF EXISTS (SELECT FROM "<here>".operator_actions AS a WHERE (a.action, a.name, a.token, a.reason) IS NOT DISTINCT FROM (did.action, did.name, did.token, did.reason)) THEN
+        RETURN true;
+    END IF;
+    INSERT INTO "<here>".operator_actions AS a (at, role, application, action, name, token, reason)
+    VALUES (clock_timestamp(), session_user, current_setting('application_name'), did.action, did.name, did.token, did.reason)
+    RETURNING a.id INTO latest;
+    DELETE FROM "<here>".operator_actions AS a
+    WHERE a.id = ANY (ARRAY(SELECT o.id FROM "<here>".operator_actions AS o WHERE o.id <= latest - 1000 ORDER BY o.id LIMIT 100 FOR UPDATE SKIP LOCKED));
+    RETURN true;
+END
+$$;
+
+REVOKE EXECUTE ON FUNCTION record_action FROM PUBLIC;
+
 SELECT pin_functions();
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';

@@ -330,12 +330,12 @@ BEGIN
     PERFORM "<here>".grant_writer(role_name);
     PERFORM "<here>".grant_on(role_name, 'SELECT, INSERT, UPDATE, DELETE', 'TABLE',
         '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}');
-    PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
+    PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,schedules,operator_actions,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,above_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
           pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,commit_lazily,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
-          acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,next_ticket,once_claim,
+          acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,record_action,next_ticket,once_claim,
           acquire,renew,release,wait_ticket,leave,watch,check_client,leave_queue,
           nested_wait,end_nested_wait,find_deadlock,wait_names,wait_edges,stuck_edges,cycle_words}');
 END
@@ -347,7 +347,7 @@ CREATE FUNCTION grant_reader(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE',
-        '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
+        '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,operator_actions,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{pglock_schema_version,pglock_oldest_client,unsafe_server,highest_token,lift_fencing_tokens,advisory_key}');
 END

@@ -40,7 +40,7 @@ var (
 	readerRights = []string{
 		"EXECUTE on advisory_key", "EXECUTE on highest_token", "EXECUTE on lift_fencing_tokens", "EXECUTE on pglock_oldest_client", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
 		"SELECT on distributed_locks", "SELECT on fencing_tokens", "SELECT on lock_permits", "SELECT on lock_waiters", "SELECT on locks_held", "SELECT on locks_waiting",
-		"SELECT on nested_waits", "SELECT on once_started", "SELECT on pglock_migrations", "SELECT on schedules", "USAGE on schema",
+		"SELECT on nested_waits", "SELECT on once_started", "SELECT on operator_actions", "SELECT on pglock_migrations", "SELECT on schedules", "USAGE on schema",
 	}
 	userRights = append(slices.Clone(writerRights),
 		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",
@@ -54,6 +54,7 @@ var (
 		"EXECUTE on share_grant", "EXECUTE on create_free", "EXECUTE on check_slots", "EXECUTE on judge_slot", "EXECUTE on judge_slots", "EXECUTE on change_ticket",
 		"EXECUTE on lock_gates", "EXECUTE on grant_slots", "EXECUTE on wake_opened", "EXECUTE on acquire_slots", "EXECUTE on release_permits", "EXECUTE on await_guards",
 		"EXECUTE on keep_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits", "EXECUTE on next_ticket",
+		"EXECUTE on record_action", "SELECT on operator_actions",
 		"EXECUTE on acquire", "EXECUTE on renew", "EXECUTE on release", "EXECUTE on wait_ticket", "EXECUTE on leave", "EXECUTE on watch",
 		"EXECUTE on check_client", "EXECUTE on leave_queue",
 		"EXECUTE on nested_wait", "EXECUTE on end_nested_wait", "EXECUTE on find_deadlock", "EXECUTE on wait_names", "EXECUTE on wait_edges", "EXECUTE on stuck_edges", "EXECUTE on cycle_words",

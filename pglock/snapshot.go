@@ -28,11 +28,13 @@ var (
 	schedulesSQL string
 	//go:embed sql/sessions.sql
 	sessionsSQL string
+	//go:embed sql/actions.sql
+	actionsSQL string
 )
 
 // Snapshot returns what there is in the schema of the client: locks, waiters, permits, elections,
-// schedules, idempotency keys without an outcome, advisory locks, sessions, and the state of the
-// server. It changes nothing, and needs no more rights than migrations.WithReader grants. The
+// schedules, idempotency keys without an outcome, advisory locks, sessions, the last actions of
+// operators, and the state of the server. It changes nothing, and needs no more rights than migrations.WithReader grants. The
 // sessions of other roles are complete only for a member of pg_read_all_stats.
 //
 // It reads all rows of the locks once, and memory is needed for those within the limit. The error
@@ -64,6 +66,7 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 		readAll(ctx, c, &s.Once, pgx.RowToStructByName, onceSQL, limit),
 		readAll(ctx, c, &s.Schedules, scanSchedule, schedulesSQL, limit),
 		readAll(ctx, c, &s.Sessions, pgx.RowToStructByName, sessionsSQL, limit),
+		readAll(ctx, c, &s.Actions, pgx.RowToStructByName, actionsSQL, limit),
 		func() error {
 			return c.WithConn(ctx, func(conn *pgx.Conn) (err error) { s.Advisory, err = advisory.Inspect(ctx, conn); return err })
 		},

@@ -3,7 +3,7 @@
 -- on, of the token if $5.
 --
 -- Returns one row if the name has one: the token of its last grant, and whether the holder of $2 is
--- asked. Only the current grant is asked, and the next grant clears the request.
+-- asked, which is recorded. Only the current grant is asked, and the next grant clears the request.
 WITH requested AS (
     UPDATE pglock.distributed_locks AS l
     SET release_request = $3::text, version = pglock.next_version(l.version)
@@ -17,6 +17,6 @@ WITH requested AS (
       AND set_config('lock_timeout', '250ms', true) = '250ms'
     RETURNING CASE WHEN $5::boolean THEN pg_notify($4::text, p.token::text) END
 )
-SELECT l.token, EXISTS (SELECT FROM requested) OR EXISTS (SELECT FROM requested_shared)
-FROM pglock.distributed_locks AS l
+SELECT l.token, CASE WHEN r.done THEN pglock.record_action('asked to release', $1::text, $2::bigint, $3::text) ELSE false END
+FROM (SELECT EXISTS (SELECT FROM requested) OR EXISTS (SELECT FROM requested_shared)) AS r (done), pglock.distributed_locks AS l
 WHERE l.name = $1::text

@@ -43,6 +43,7 @@ type Snapshot struct {
 	Schedules []Schedule
 	Advisory  []advisory.Usage // all sessions with an advisory lock of the database, also of other programs
 	Sessions  []Session
+	Actions   []Action // of operators, the newest first; of these the server keeps 1000
 }
 
 // Server describes the server, and what it keeps for all clients.
@@ -121,6 +122,17 @@ type Session struct {
 	State       string // active, idle or idle in transaction
 	Age         time.Duration
 	Listens     bool
+}
+
+// Action is what an operator did to the grant of another process, or to a key without an outcome.
+type Action struct {
+	At          time.Time // by the server's clock
+	Role        string    // that was logged in
+	Application string    // the application_name of its session
+	What        string    // "asked to release", "revoked", "resolved: happened" or "resolved: did not happen"
+	Name        string    // of the lock, or the key
+	Token       fencing.Token
+	Reason      string
 }
 
 // Block is one line of the tree of who waits for whom: a lock that has waiters, with its holders,

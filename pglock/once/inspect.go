@@ -62,22 +62,22 @@ func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (
 // known here; otherwise the next call runs the effect. The token is that of the attempt, as Get and
 // *UnknownError have it.
 //
-// If the attempt runs, or has an outcome, or if there is a newer one, nothing is changed, and the
+// The table operator_actions records it, with the reason of WithReason. If the attempt runs, or has an outcome, or if there is a newer one, nothing is changed, and the
 // error wraps ErrInProgress; without a record it wraps ErrNotFound. ctx bounds the call.
-func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token, happened bool, opts ...SchemaOption) error {
-	cfg, err := newConfig(opts, SchemaOption.applyTx)
+func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token, happened bool, opts ...ResolveOption) error {
+	cfg, err := newConfig(opts, ResolveOption.applyResolve)
 	if err = cmp.Or(checkKey(key), err); err != nil {
 		return err
 	}
 	var resolved bool
-	err = db.QueryRow(ctx, schema.Render(resolveSQL, cfg.schema), key, int64(token), happened, defaultRetention.Milliseconds()).Scan(&resolved)
+	err = db.QueryRow(ctx, schema.Render(resolveSQL, cfg.schema), key, int64(token), happened, defaultRetention.Milliseconds(), cfg.reason).Scan(&resolved)
 	switch {
 	case err != nil:
 		return explain(ctx, "resolve", key, cfg.schema, err)
 	case resolved:
 		return nil
 	}
-	i, err := Get(ctx, db, key, opts...)
+	i, err := Get(ctx, db, key, WithSchema(cfg.schema))
 	if err != nil {
 		return err
 	}

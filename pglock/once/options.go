@@ -20,6 +20,9 @@ type TxOption interface{ applyTx(*config) error }
 // DoOption configures a call of Do.
 type DoOption interface{ applyDo(*config) error }
 
+// ResolveOption configures a call of Resolve.
+type ResolveOption interface{ applyResolve(*config) error }
+
 // Option configures a call of Tx or Do.
 type Option interface {
 	TxOption
@@ -35,6 +38,7 @@ type config struct {
 	wait      *time.Duration // nil: until ctx ends
 	leases    []pglock.LeaseOption
 	retry     bool
+	reason    string
 	lookup    any // func(context.Context, *pglock.Lease, Started) (T, error), with the T of the call
 }
 
@@ -48,7 +52,21 @@ func (o SchemaOption) applyTx(c *config) error {
 	return schema.Validate(c.schema)
 }
 
-// WithSchema names the schema of the keys, for Tx, Get and Prune, which by default is "pglock". Do
+func (o SchemaOption) applyResolve(c *config) error { return o.applyTx(c) }
+
+type reason string
+
+func (o reason) applyResolve(c *config) error {
+	c.reason = string(o)
+	err := errs.CheckText(c.reason, errs.MaxName)
+	return errs.Require("once", err == nil, "the reason %v", err)
+}
+
+// WithReason says how the operator has found the outcome out, and perhaps who it was, in 1 to 512 bytes
+// of UTF-8 without NUL. By default, Resolve records no reason.
+func WithReason(text string) ResolveOption { return reason(text) }
+
+// WithSchema names the schema of the keys, for Tx, Get, Resolve and Prune, which by default is "pglock". Do
 // uses its client's schema.
 func WithSchema(name string) SchemaOption { return SchemaOption(name) }
 
