@@ -212,10 +212,10 @@ func TestASnapshotOfManyLocks(t *testing.T) {
 	}
 }
 
-// TestFullServer: a tenth of the connections is left to act.
+// TestFullServer: a fifth of the connections is left to act.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]bool{0: false, 89: false, 90: true, 100: true} {
+	for n, want := range map[int]bool{0: false, 79: false, 80: true, 100: true} {
 		if s := (inspect.Server{Connections: n, MaxConnections: 100}); s.Full() != want {
 			t.Errorf("%d of 100: %t", n, s.Full())
 		}

@@ -61,8 +61,8 @@ type Server struct {
 	Held, Waiting, Started int // grants, waiting clients, and effects without an outcome
 }
 
-// Full reports that hardly a connection is left: nine tenths of them are in use.
-func (s Server) Full() bool { return 10*s.Connections >= 9*s.MaxConnections && s.MaxConnections > 0 }
+// Full reports that few connections are left: four fifths of them are in use.
+func (s Server) Full() bool { return 5*s.Connections >= 4*s.MaxConnections && s.MaxConnections > 0 }
 
 // NestedWait is a call that waits for locks, all of them together, while its context carries leases
 // of others.
