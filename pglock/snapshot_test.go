@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
@@ -111,7 +112,7 @@ func TestSnapshot(t *testing.T) {
 	if len(s.Once) != 1 || s.Once[0].Key != "payment" || s.Once[0].Running || s.Once[0].Token == 0 {
 		t.Errorf("effects are %+v", s.Once)
 	}
-	if !slices.ContainsFunc(s.Sessions, func(s inspect.Session) bool { return s.Application == "pglock" }) {
+	if holder := s.Locks[0].Holder; !slices.ContainsFunc(s.Sessions, func(s inspect.Session) bool { return schema.SessionOf(s.Application, holder) }) {
 		t.Errorf("sessions are %+v", s.Sessions)
 	}
 	if g := s.Guards; len(g) != 1 || g[0].Name != "held" || g[0].Ended || g[0].PID != backend || g[0].Query != "" {

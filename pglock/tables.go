@@ -32,7 +32,7 @@ type tables struct {
 func (t tables) connect(connections *pgxpool.Config, cfg clientConfig) func(life context.Context) backend.Store {
 	return func(life context.Context) backend.Store {
 		t.schema = cfg.schema
-		t.Link = link.New(life, connections, link.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+		t.Link = link.New(life, connections, link.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger, Holder: cfg.lease.holder})
 		t.Table = leasetable.New(cfg.schema, t.Link)
 		return &t
 	}

@@ -2,7 +2,7 @@
 --
 -- A role without pg_read_all_stats sees only the names and the number of other roles' sessions. Those of pglock
 -- have its name in theirs. A listening one is known by its last statement: LISTEN, or the ping of a listener of pglock.
-WITH a AS MATERIALIZED (SELECT s.*, s.application_name = 'pglock' OR s.application_name LIKE '%(pglock)' AS ours FROM pg_stat_activity AS s)
+WITH a AS MATERIALIZED (SELECT s.*, s.application_name LIKE '% (pglock)' AS ours FROM pg_stat_activity AS s)
 SELECT clock_timestamp(), current_setting('server_version'), current_database()::text, current_user::text,
        count(*) FILTER (WHERE a.datid IS NOT NULL), current_setting('max_connections')::bigint,
        count(*) FILTER (WHERE a.ours AND a.datname = current_database()),

@@ -124,9 +124,9 @@ func (g *globals) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, connectTimeout)
-	if params := config.ConnConfig.RuntimeParams; params["application_name"] == "" { // as the holder's name begins by default
+	if params := config.ConnConfig.RuntimeParams; params["application_name"] == "" { // as the holder's name is or begins
 		host, _ := os.Hostname()
-		params["application_name"] = fmt.Sprintf("%.40s:%d", host, os.Getpid())
+		params["application_name"] = cmp.Or(g.holder, fmt.Sprintf("%.40s:%d", host, os.Getpid()))
 	}
 	return pgxpool.NewWithConfig(ctx, config)
 }

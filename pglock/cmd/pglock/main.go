@@ -30,6 +30,7 @@ const schemaVariable = "PGLOCK_SCHEMA"
 type globals struct {
 	databaseURL string
 	schema      string
+	holder      string         // of --holder
 	cmd         *cobra.Command // the root command, which knows which flags were set
 }
 

@@ -27,7 +27,6 @@ type runFlags struct {
 	console
 	onceFlags
 	ttl, wait, grace time.Duration
-	holder           string
 	labels           []string
 	labelMap         map[string]string
 	busyStatus       int

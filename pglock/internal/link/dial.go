@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,14 +65,6 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 		return nil, err
 	}
 	return conn, nil
-}
-
-// applicationName marks the client's connections in pg_stat_activity.
-func applicationName(app string) string {
-	if app == "" {
-		return "pglock"
-	}
-	return fmt.Sprintf("%.*s (pglock)", schema.MaxName-len(" (pglock)"), app)
 }
 
 // initConn checks the server of a new connection: after a failover it may be another one. See

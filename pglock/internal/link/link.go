@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
@@ -28,6 +29,7 @@ type Config struct {
 	MaxConns int             // one of them is kept for renewals
 	Listener *pgx.ConnConfig // of the listening connection; nil: that of the pool
 	Logger   *slog.Logger
+	Holder   string // the client's name in its leases
 }
 
 // Link is the Sender of a client. It has connections of its own, because the application's pool may
@@ -63,7 +65,7 @@ func New(life context.Context, p *pgxpool.Config, cfg Config) *Link {
 	p.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	p.ConnConfig.OnNotice = noticeUnconfirmed(p.ConnConfig.OnNotice)
 	p.ConnConfig.ValidateConnect = l.rejectOldServers(p.ConnConfig.ValidateConnect)
-	p.ConnConfig.RuntimeParams["application_name"] = applicationName(p.ConnConfig.RuntimeParams["application_name"])
+	p.ConnConfig.RuntimeParams["application_name"] = schema.ApplicationName(p.ConnConfig.RuntimeParams["application_name"], cfg.Holder)
 	l.pool = newPool(life, l.Slots()+MaxRenewals, poolTimes{
 		lifetime: p.MaxConnLifetime, lifetimeJitter: p.MaxConnLifetimeJitter,
 		idleTime: p.MaxConnIdleTime, reapEvery: p.HealthCheckPeriod, spareIdle: timing.SpareIdle,
