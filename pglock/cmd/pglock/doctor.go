@@ -10,20 +10,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
+	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 const statusUnhealthy = 1
 
 func newDoctor(g *globals) *cobra.Command {
-	var asJSON, quiet bool
+	var asJSON, quiet, now bool
 	role := doctor.Roles[0]
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the connection, the server, the tables and the rights, with a remedy for each problem",
 		Long:  help("doctor"),
 		Args: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(doctor.Roles, role) {
+			switch {
+			case now && (quiet || cmd.Flags().Changed("as")):
+				return usage(cmd, "--now and --quiet or --as exclude each other: must be one of them")
+			case !slices.Contains(doctor.Roles, role):
 				return usage(cmd, "--as is unknown: must be one of %s", strings.Join(doctor.Roles, ", "))
 			}
 			return noArguments(cmd, args)
@@ -33,6 +38,9 @@ func newDoctor(g *globals) *cobra.Command {
 				return err
 			}
 			return interruptible(func(ctx context.Context) error {
+				if now {
+					return g.printAttention(ctx, cmd.OutOrStdout(), asJSON)
+				}
 				results := g.checks(ctx, role)
 				if err := ctx.Err(); err != nil {
 					return err
@@ -52,6 +60,7 @@ func newDoctor(g *globals) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&role, "as", role, "what the `role` is for: "+strings.Join(doctor.Roles, ", "))
+	cmd.Flags().BoolVar(&now, "now", false, "print what needs attention now, with its cure, like the first screen of top")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only what is not ok")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: ok, and checks with check, level, found and remedy")
 	return cmd
@@ -69,4 +78,41 @@ func printResults(out io.Writer, results []doctor.Result, asJSON bool) error {
 		fmt.Fprintf(t, "%-4s\t%s\t%s\n", r.Level, r.Check, text.OneLine(r.Text()))
 	}
 	return t.Flush()
+}
+
+// printAttention prints what needs attention. It reads once, so it knows of no renewal that is missing.
+func (g *globals) printAttention(ctx context.Context, out io.Writer, asJSON bool) error {
+	var checks []display.Check
+	for _, r := range g.checks(ctx, doctor.Screen) {
+		checks = append(checks, display.Check{Name: r.Check, Level: string(r.Level), Found: r.Found, Remedy: r.Remedy})
+	}
+	var s inspect.Snapshot
+	client, closeClient, err := g.open(ctx, readerOptions(g.schema))
+	if err == nil {
+		defer closeClient(exitTimeout)
+		s, err = client.Snapshot(ctx, display.ManyLocks)
+	}
+	all := display.Attention(s, nil, nil, checks)
+	switch {
+	case err != nil && len(all) == 0: // otherwise doctor knows why
+		return g.explainPrivilege(err)
+	case asJSON:
+		err = encodeJSON(out, struct {
+			OK        bool              `json:"ok"`
+			Attention []display.Concern `json:"attention"`
+		}{len(all) == 0, all}, true)
+	case len(all) == 0:
+		_, err = fmt.Fprintln(out, "ok    nothing needs attention")
+	default:
+		err = nil
+	}
+	for _, c := range all {
+		if !asJSON && err == nil {
+			_, err = fmt.Fprintf(out, "%-4s  %s\n      %s\n", c.Level, c.Line(), text.OneLine(c.Cure))
+		}
+	}
+	if err == nil && len(all) > 0 {
+		err = exitStatus(statusUnhealthy)
+	}
+	return err
 }

@@ -40,6 +40,12 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%+v is printed as %q", check, lines[i])
 		}
 	}
+	if r := c.expect(0, "doctor", "--now"); r.stdout != "ok    nothing needs attention\n" {
+		t.Errorf("nothing to do: %q", r.stdout)
+	}
+	if r := c.expect(0, "doctor", "--now", "--json"); !strings.Contains(r.stdout, `"attention": []`) {
+		t.Errorf("nothing to do: %s", r.stdout)
+	}
 	c.set("PGLOCK_SCHEMA", "line\nbreak \x1b[31m") // can't inject anything into a terminal
 	if r := c.expect(1, "doctor"); strings.Count(r.stdout, "\n") >= len(lines) || strings.ContainsAny(r.stdout, "\x1b\r") {
 		t.Errorf("got %q", r.stdout)
@@ -53,6 +59,9 @@ func TestDoctorWithoutServer(t *testing.T) {
 	c.set("PGLOCK_DATABASE_URL", "postgres://me:hunter98-fish@127.0.0.1:1/none")
 	r := c.expect(1, "doctor")
 	if !strings.HasPrefix(r.stdout, "fail  connection  ") || strings.Count(r.stdout, "\n") != 1 || r.stderr != "" || leaks(r.stdout) {
+		t.Errorf("got %+v", r)
+	}
+	if r := c.expect(1, "doctor", "--now"); !strings.HasPrefix(r.stdout, "fail  connection: ") || strings.Count(r.stdout, "\n") != 2 || leaks(r.stdout) {
 		t.Errorf("got %+v", r)
 	}
 	if r := c.expect(1, "doctor", "--json"); !strings.Contains(r.stdout, `"ok": false`) || leaks(r.stdout) {

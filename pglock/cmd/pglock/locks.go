@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/advisory"
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
@@ -249,6 +249,7 @@ func change(g *globals, cmd *cobra.Command, confirm func() error, do func(contex
 		if strings.TrimSpace(c.reason) == "" {
 			return usage(cmd, "the holder is told why: give a --reason")
 		}
+		c.reason = display.By(c.reason, operator())
 		return nil
 	}
 	cmd.RunE = g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) (err error) {
@@ -347,12 +348,8 @@ func (c chosen) report(out io.Writer, done, holds string) error {
 // stillGuarded adds to a failure the sessions that guard a grant of the lock that has ended.
 func (c chosen) stillGuarded(ctx context.Context, client *pglock.Client, f *failure) error {
 	for _, g := range guardsOf(inspect.Lock{Name: c.name}, sessionsOf(ctx, client).Guards) {
-		remedy := fmt.Sprintf("SELECT pg_terminate_backend(%d)", g.PID)
-		if g.Prepared != "" {
-			remedy = "ROLLBACK PREPARED " + text.OneLine(schema.Literal(g.Prepared))
-		}
 		if g.Ended {
-			f = &failure{statusNotAcquired, fmt.Errorf("%w: it is guarded by %s: end that transaction, or run %s", f.error, describeGuard(g), remedy)}
+			f = &failure{statusNotAcquired, fmt.Errorf("%w: it is guarded by %s: end that transaction, or run %s", f.error, describeGuard(g), text.OneLine(display.EndGuard(g)))}
 		}
 	}
 	return f

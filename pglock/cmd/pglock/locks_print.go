@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
@@ -31,7 +32,8 @@ func (t lines) add(key, format string, args ...any) {
 	fmt.Fprintf(t, key+"\t"+format+"\n", args...) // Flush returns the error
 }
 
-// show prints one lock with the sessions in s that guard it, and all with an advisory lock.
+// show prints one lock with what s has of it: the sessions that guard it or are its holders', and the
+// actions of operators. The sessions in s with an advisory lock are those of the lock.
 func show(out io.Writer, k inspect.Lock, s inspect.Snapshot) error {
 	t := lines{newTable(out)}
 	t.add("name", "%s", text.Plain(k.Name))
@@ -58,12 +60,22 @@ func show(out io.Writer, k inspect.Lock, s inspect.Snapshot) error {
 		}
 		t.add("last holder", "%s, %s at %s", text.Plain(last.Holder), how, last.EndedAt.UTC().Format(time.RFC3339))
 	}
+	for _, g := range k.Live() {
+		for _, session := range display.SessionsOf(s, g.Holder) {
+			t.add("session", "process %d of %s, from %s, %s", session.PID, text.Plain(g.Holder), cmp.Or(session.ClientAddr, "this host or hidden"), cmp.Or(session.State, "state hidden"))
+		}
+	}
 	for i, w := range k.Waiters {
 		who := text.Plain(w.Holder)
 		if k.Kind != inspect.OneHolder {
 			who += ", " + text.Share(k.Kind, w.Permits, w.Exclusive)
 		}
 		t.add(fmt.Sprintf("waiter %d", i+1), "%s, for %s", who, text.Short(w.Waited))
+	}
+	for _, a := range s.Actions {
+		if a.Name == k.Name {
+			t.add("action", "%s: %s", a.At.UTC().Format(time.RFC3339), text.Action(a))
+		}
 	}
 	return t.Flush()
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/user"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/top"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/once"
 )
@@ -67,6 +70,7 @@ func newOnce(g *globals) *cobra.Command {
 func newResolve(g *globals) *cobra.Command {
 	var happened, didNot bool
 	var token int64
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "resolve KEY",
 		Short: "End an attempt whose outcome is unknown, after you have found out whether its effect happened",
@@ -86,7 +90,7 @@ func newResolve(g *globals) *cobra.Command {
 				}
 				attempt = i.Token
 			}
-			if err := once.Resolve(ctx, conn, key, attempt, happened, in); err != nil {
+			if err := once.Resolve(ctx, conn, key, attempt, happened, in, once.WithReason(display.By(reason, operator()))); err != nil {
 				return err
 			}
 			what := "the next call runs the effect"
@@ -99,6 +103,7 @@ func newResolve(g *globals) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&happened, "happened", false, "the effect happened: it must not run again")
 	cmd.Flags().BoolVar(&didNot, "did-not-happen", false, "the effect did not happen: the next call runs it")
+	cmd.Flags().StringVar(&reason, "reason", "", "how you know, for the record")
 	cmd.Flags().Int64Var(&token, "token", 0, "only the attempt with this `token` (default: the last one)")
 	return cmd
 }
@@ -108,4 +113,16 @@ func (g *globals) withKey(fn func(context.Context, *pgx.Conn, io.Writer, string)
 	return g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
 		return client.WithConn(ctx, func(conn *pgx.Conn) error { return fn(ctx, conn, out, args[0]) })
 	})
+}
+
+// operator names the person who acts: the account and the host.
+func operator() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
 }

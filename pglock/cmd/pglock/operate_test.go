@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/once"
 )
@@ -145,7 +147,7 @@ func TestAsk(t *testing.T) {
 			if name == "hold" {
 				want = 0
 			}
-			if r := p.wait(); r.status != want || !strings.Contains(r.stderr, `"a deploy"`) || name != "hold" && !strings.Contains(r.stdout, "stops") {
+			if r := p.wait(); r.status != want || !strings.Contains(r.stderr, `"a deploy (by `) || name != "hold" && !strings.Contains(r.stdout, "stops") {
 				t.Errorf("%+v", r)
 			}
 			if holder, _ := c.row("n"); holder != "" {
@@ -162,12 +164,32 @@ func TestASidecarStepsDown(t *testing.T) {
 	p := c.start("lead", "--stop-when-asked", "--http", "127.0.0.1:0", "n")
 	pgtest.Eventually(t, "it leads", func() bool { holder, live := c.row("n"); return holder != "" && live })
 	c.expect(0, "ask", "n", "--reason", "a deploy")
-	p.waitForStderr(`"a deploy"`)
+	p.waitForStderr(`"a deploy (by `)
 	pgtest.Eventually(t, "it leads again", func() bool {
 		holder, live := c.row("n")
-		return holder != "" && live && !strings.Contains(c.run("show", "n").stdout, "asked")
+		return holder != "" && live && !strings.Contains(c.run("show", "n").stdout, "\nasked")
 	})
 	if r := p.end(); r.status != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestFromAHolderToItsSession, and to what operators did: show has both, also of a holder with a name of its own.
+func TestFromAHolderToItsSession(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for name, flags := range map[string][]string{"n": nil, "m": {"--holder", "api-1"}} {
+		c.held(name, flags...)
+		c.expect(0, "ask", name, "--reason", "a deploy")
+		shown := c.expect(0, "show", name).stdout
+		session := regexp.MustCompile(`(?m)^session +process (\d+) of .*, from .*, (idle|active)$`).FindStringSubmatch(shown)
+		if session == nil || !regexp.MustCompile(`(?m)^action +20.*Z: asked to release `+name+` \(token \d+\), by .*: a deploy \(by .+@.+\)$`).MatchString(shown) {
+			t.Errorf("%s: %q", name, shown)
+			continue
+		}
+		application := locktest.Scan[string](t, c.pool, "SELECT application_name FROM pg_stat_activity WHERE pid = $1::int", session[1])
+		if holder, _ := c.row(name); !schema.SessionOf(application, holder) {
+			t.Errorf("the session of %s is called %s", holder, application)
+		}
 	}
 }

@@ -10,16 +10,18 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/term"
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/top"
+	"github.com/pglock/pglock-go/pglock/once"
 )
 
 func newTop(g *globals) *cobra.Command {
-	var once bool
-	c := top.Config{Show: show, Export: printJSON, Help: help("top")}
+	var asText bool
+	c := top.Config{Show: show, Export: printJSON, Help: help("top"), Operator: operator()}
 	screens := top.Screens()
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -37,8 +39,13 @@ func newTop(g *globals) *cobra.Command {
 		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
 			c.Client = client
 			c.Doctor = func(ctx context.Context) []doctor.Result { return g.checks(ctx, doctor.Screen) }
+			c.Resolve = func(ctx context.Context, key string, token pglock.Token, happened bool, reason string) error {
+				return client.WithConn(ctx, func(conn *pgx.Conn) error {
+					return once.Resolve(ctx, conn, key, token, happened, once.WithSchema(g.schema), once.WithReason(reason))
+				})
+			}
 			switch {
-			case once:
+			case asText:
 				return top.Once(ctx, c, out)
 			case !term.IsTerminal(os.Stdin.Fd()) || !term.IsTerminal(os.Stdout.Fd()) || os.Getenv("TERM") == "dumb":
 				return &failure{statusUsage, errors.New("this is no terminal with a screen: use --once")}
@@ -47,7 +54,7 @@ func newTop(g *globals) *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&once, "once", false, "print what there is as plain text, and end")
+	flags.BoolVar(&asText, "once", false, "print what there is as plain text, and end")
 	flags.BoolVar(&c.ReadOnly, "read-only", false, "without the keys that ask for a release or revoke a grant")
 	flags.DurationVar(&c.Every, "every", 2*time.Second, "read so often, but spend at most 1 % of the time with it")
 	flags.StringVar(&c.Filter, "filter", "", "show only names with this part, or of this pattern (* and ?), or @HOLDER")

@@ -15,7 +15,7 @@ func TestTopOnce(t *testing.T) {
 	c := newCLI(t)
 	c.held("account:17", "--label", "team=x")
 	all := c.expect(0, "top", "--once").stdout
-	for _, want := range []string{"Held\nNAME", "account:17", "team=x", "Doctor\nLEVEL", "connection"} {
+	for _, want := range []string{"Now\nNOW", "Held\nNAME", "account:17", "team=x", "Doctor\nIS", "connection"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is missing in\n%s", want, all)
 		}
@@ -72,10 +72,11 @@ func TestTopInATerminal(t *testing.T) {
 	press := func(keys ...string) { do(append([]string{"send-keys", "-t", "t"}, keys...)...) }
 	do("new-session", "-d", "-x", "80", "-y", "24", "-s", "t", filepath.Join(c.dir, "pglock")+" top; echo ended with $?; sleep 600")
 	t.Cleanup(func() { _ = exec.Command(tmux, "-S", socket, "kill-server").Run() })
-	shows("the first screen", "account:17", "other", "1 held", "8 doctor", "q quit")
-	press("8")
+	shows("the first screen", "1now 2held", "9doctor", "WHAT NEEDS ATTENTION", "q quit")
+	press("9")
 	shows("the doctor", "connection", "notification queue", "in use")
-	press("1")
+	press("2")
+	shows("the locks", "account:17", "other")
 	press("/")
 	press("acc", "Enter")
 	shows("the filter", "filter acc")
@@ -87,6 +88,7 @@ func TestTopInATerminal(t *testing.T) {
 	shows("a request", "asked to release: grant")
 	press("K")
 	press("account:17", "Enter")
+	press("by hand", "Enter")
 	shows("a revocation", "revoked: grant")
 	shows("nothing is left of it", "Nothing here matches the filter acc.")
 	if holder, _ := c.row("account:17"); holder != "" {
@@ -95,6 +97,8 @@ func TestTopInATerminal(t *testing.T) {
 	do("resize-window", "-t", "t", "-x", "200", "-y", "50")
 	press("Escape")
 	shows("a wide screen", "CHANGES/S", "other")
+	press("1")
+	shows("the last actions", "revoked account:17", "by hand (by ", "asked to release account:17")
 	press("e")
 	shows("the export", "exported 1 locks to ")
 	if files, _ := filepath.Glob(filepath.Join(c.dir, "pglock-*.json")); len(files) != 1 {

@@ -56,6 +56,8 @@ func TestWrongUsage(t *testing.T) {
 		{"release n --force --reason= --token 3", "give a --reason"},
 		{"ask n", "the holder is told why: give a --reason"},
 		{"ask n --reason r --token 0", "--token 0 is out of range: must be 1 or more"},
+		{"doctor --now --quiet", "--now and --quiet or --as exclude each other: must be one of them"},
+		{"doctor --now --as reader", "must be one of them"},
 		{"ask", "no lock name is given"},
 		{"release n --force --token 0", "--token 0 is out of range: must be 1 or more"},
 		{"release n --force --token secret", "--token is not a number"},
@@ -100,7 +102,7 @@ func TestCompletionOfFlags(t *testing.T) {
 		return out.String()
 	}
 	values := map[string]string{
-		"pglock top --screen": "held\nwaiting\nblocking\npermits\nelections\nschedules\nonce\ndoctor\n",
+		"pglock top --screen": "now\nheld\nwaiting\nblocking\npermits\nelections\nschedules\nonce\ndoctor\n",
 		"pglock doctor --as":  "user\nwriter\nowner\nreader\n",
 		"pglock ui --access":  "read\noperate\nrevoke\n",
 	}

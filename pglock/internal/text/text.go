@@ -87,3 +87,12 @@ func Share(kind inspect.Kind, permits int, exclusive bool) string {
 	}
 	return "alone"
 }
+
+// Action describes an action of an operator in one line.
+func Action(a inspect.Action) string {
+	about := Plain(a.Name)
+	if a.Token > 0 {
+		about += fmt.Sprintf(" (token %d)", a.Token)
+	}
+	return fmt.Sprintf("%s %s, by %s as %s: %s", OneLine(a.What), about, Plain(a.Role), Plain(a.Application), OneLine(a.Reason))
+}

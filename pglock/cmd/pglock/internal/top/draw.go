@@ -71,15 +71,24 @@ func (m *model) header() []string {
 			state[i] = bad.Render(line)
 		}
 	}
-	tabs := make([]string, len(screens))
-	for i, s := range screens {
-		tabs[i] = fmt.Sprintf("%d %s", i+1, s.title)
-		if i == m.screen {
-			tabs[i] = selected.Render(" " + tabs[i] + " ")
-		}
+	tabs := m.tabs(" ")
+	if ansi.StringWidth(tabs) > m.width {
+		tabs = m.tabs("")
 	}
 	lines := append([]string{spread(m.width, heading.Render(first), when)}, state...)
-	return append(lines, ansi.Truncate(strings.Join(tabs, " "), m.width, "…"))
+	return append(lines, ansi.Truncate(tabs, m.width, "…"))
+}
+
+// tabs returns the keys and the titles of the screens, with a separator between the two.
+func (m *model) tabs(separator string) string {
+	tabs := make([]string, len(screens))
+	for i, s := range screens {
+		tabs[i] = fmt.Sprint(i+1, separator, s.title)
+		if i == m.screen {
+			tabs[i] = selected.Render(separator + tabs[i] + separator)
+		}
+	}
+	return strings.Join(tabs, " ")
 }
 
 // fit returns as many of the parts of a text, which two blanks separate, as there is room for.
@@ -99,6 +108,7 @@ func spread(width int, left, right string) string {
 
 func (m *model) table() []string {
 	screen := screens[m.screen]
+	m.view.width = m.width
 	rows := screen.rows(m.view)
 	for i, r := range rows { // the cursor stays on its row
 		if r.key == m.key {
@@ -139,9 +149,9 @@ func (m *model) footer() string {
 	case m.detail != "":
 		return "up, down: scroll  q: back"
 	}
-	keys := "h help  q quit  / filter  s sort  enter detail  r ask  K revoke  y fence  space pause  e export  + - refresh"
+	keys := "h help  q quit  / filter  s sort  enter detail  r ask  K revoke  o outcome  y fence  space pause  e export  + - refresh"
 	if m.ReadOnly {
-		keys = "read-only  " + strings.Replace(keys, "r ask  K revoke  ", "", 1)
+		keys = "read-only  " + strings.Replace(keys, "r ask  K revoke  o outcome  ", "", 1)
 	}
 	where := ""
 	if n := m.view.Matching; n > len(m.view.Locks) {
@@ -177,7 +187,8 @@ type cell struct {
 type row struct {
 	cells []cell
 	lock  string        // the name of the lock that it is about; empty if it is not about one
-	token fencing.Token // of the grant that it is about; 0 if it is not about one
+	token fencing.Token // of the grant or the attempt that it is about; 0 if it is not about one
+	once  string        // the key of the attempt that it is about
 	key   string        // what stays the same when the row is read again
 }
 

@@ -9,16 +9,20 @@ import (
 	"time"
 
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 type view struct {
 	inspect.Snapshot
+	width   int // of the screen; 0: texts are not wrapped
 	checks  []doctor.Result
+	grown   map[string]int                  // by how many waiters the queues have grown
 	overdue map[fencing.Token]time.Duration // for how long at least the grants were not renewed that should have been
 	rates   map[string]float64              // of changes per second, by name
 }
@@ -32,6 +36,7 @@ type screen struct {
 
 // screens are in the order of their keys, from 1.
 var screens = []screen{
+	{"now", []column{{title: "NOW"}, {title: "WHAT NEEDS ATTENTION, AND THE CURE", wide: true}}, nowRows, ""},
 	{"held", []column{
 		{title: "NAME", wide: true}, {title: "KIND", drop: 3}, {title: "HOLDER", wide: true, drop: 1}, {title: "HELD", align: right, drop: 2},
 		{title: "REMAINING"}, {title: "WAITERS", align: right}, {title: "TOKEN", align: right, drop: 4},
@@ -60,10 +65,10 @@ var screens = []screen{
 		{title: "KEY", wide: true}, {title: "STATE"}, {title: "HOLDER", wide: true, drop: 1}, {title: "STARTED", align: right},
 		{title: "FIRST", align: right, drop: 2}, {title: "TOKEN", align: right, drop: 3},
 	}, onceRows, "No effect is without an outcome."},
-	{"doctor", []column{{title: "LEVEL"}, {title: "CHECK"}, {title: "FOUND, AND THE REMEDY", wide: true}}, doctorRows, "The checks run."},
+	{"doctor", []column{{title: "IS"}, {title: "CHECK: WHAT WAS FOUND, AND THE REMEDY", wide: true}}, doctorRows, "The checks run."},
 }
 
-const doctorScreen = 7 // its place
+const nowScreen, doctorScreen = 0, 8 // their places
 
 var none = cell{"-", faint}
 
@@ -105,6 +110,56 @@ func (v view) remaining(g inspect.Grant) cell {
 
 func grantRow(l inspect.Lock, g inspect.Grant, cells ...cell) row {
 	return row{cells: append([]cell{named(l.Name)}, cells...), lock: l.Name, token: g.Token, key: fmt.Sprint(l.Name, g.Token)}
+}
+
+// wrapped returns the rows of a text that is never cut: the first one has the head.
+func (v view) wrapped(r row, head cell, texts ...cell) (rows []row) {
+	const noHyphen = "\ue000" // Wrap breaks no line after it, as it would within --happened
+	for _, c := range texts {
+		lines := []string{c.text}
+		if v.width > 0 {
+			lines = strings.Split(ansi.Wrap(strings.ReplaceAll(c.text, "-", noHyphen), max(v.width-6, leastWide), ""), "\n")
+		}
+		for _, line := range lines {
+			next := r
+			next.cells, next.key = []cell{head, {strings.ReplaceAll(line, noHyphen, "-"), c.style}}, fmt.Sprint(r.key, len(rows))
+			rows, head = append(rows, next), cell{}
+		}
+	}
+	return rows
+}
+
+// attention returns what needs attention now.
+func (v view) attention() []display.Concern {
+	checks := make([]display.Check, len(v.checks))
+	for i, c := range v.checks {
+		checks[i] = display.Check{Name: c.Check, Level: string(c.Level), Found: c.Found, Remedy: c.Remedy}
+	}
+	return display.Attention(v.Snapshot, v.overdue, v.grown, checks)
+}
+
+var levels = map[string]lipgloss.Style{string(doctor.OK): good, string(doctor.Warn): warning, string(doctor.Fail): bad, string(doctor.Skip): faint}
+
+// nowRows are what needs attention, and then the last actions of operators.
+func nowRows(v view) (rows []row) {
+	for _, c := range v.attention() {
+		r := row{lock: c.Name, token: c.Token, key: fmt.Sprint(c.Name, c.Token, c.Found)}
+		if c.Key {
+			r.lock, r.once = "", c.Name
+		}
+		rows = append(rows, v.wrapped(r, cell{c.Level, levels[c.Level]}, cell{text: c.Line()}, cell{text.OneLine(c.Cure), faint})...)
+	}
+	if len(rows) == 0 && !v.At.IsZero() {
+		what := "Nothing needs attention."
+		if v.checks == nil {
+			what = "Nothing needs attention so far: the checks of doctor run."
+		}
+		rows = v.wrapped(row{}, cell{"ok", good}, cell{text: what})
+	}
+	for _, a := range v.Actions[:min(len(v.Actions), 10)] {
+		rows = append(rows, v.wrapped(row{key: fmt.Sprint(a)}, cell{"done", faint}, cell{text.Short(v.At.Sub(a.At)) + " ago: " + text.Action(a), faint})...)
+	}
+	return rows
 }
 
 // heldRows are the grants, and then the sessions that hold or wait for advisory locks.
@@ -237,15 +292,14 @@ func onceRows(v view) (rows []row) {
 		if a.Running {
 			state = cell{"running", good}
 		}
-		rows = append(rows, row{cells: []cell{named(a.Key), state, named(a.Holder), since(a.StartedAt, v.At), since(a.CreatedAt, v.At), token(a.Token)}, key: a.Key})
+		rows = append(rows, row{cells: []cell{named(a.Key), state, named(a.Holder), since(a.StartedAt, v.At), since(a.CreatedAt, v.At), token(a.Token)}, once: a.Key, token: a.Token, key: a.Key})
 	}
 	return rows
 }
 
 func doctorRows(v view) (rows []row) {
-	levels := map[doctor.Level]lipgloss.Style{doctor.OK: good, doctor.Warn: warning, doctor.Fail: bad, doctor.Skip: faint}
 	for i, r := range v.checks {
-		rows = append(rows, row{cells: []cell{{string(r.Level), levels[r.Level]}, {text: r.Check}, {text: text.OneLine(r.Text())}}, key: fmt.Sprint(i)})
+		rows = append(rows, v.wrapped(row{key: fmt.Sprint(i, " ")}, cell{string(r.Level), levels[string(r.Level)]}, cell{text: r.Check + ": " + text.OneLine(r.Text())})...)
 	}
 	return rows
 }

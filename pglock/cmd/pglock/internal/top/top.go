@@ -4,7 +4,6 @@ package top
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,10 +37,12 @@ type Client interface {
 type Config struct {
 	Client   Client
 	Doctor   func(ctx context.Context) []doctor.Result
-	Show     func(out io.Writer, l inspect.Lock, s inspect.Snapshot) error // everything about a lock and its sessions, for its detail
-	Export   func(out io.Writer, l inspect.Lock, indented bool) error      // as JSON
-	Help     string                                                        // of the keys
-	Every    time.Duration                                                 // between two reads
+	Resolve  func(ctx context.Context, key string, token fencing.Token, happened bool, reason string) error // as once.Resolve
+	Operator string                                                                                         // who acts
+	Show     func(out io.Writer, l inspect.Lock, s inspect.Snapshot) error                                  // everything about a lock and its sessions, for its detail
+	Export   func(out io.Writer, l inspect.Lock, indented bool) error                                       // as JSON
+	Help     string                                                                                         // of the keys
+	Every    time.Duration                                                                                  // between two reads
 	ReadOnly bool
 	Filter   string // as after the key /
 	Screen   string // the first one
@@ -91,7 +92,7 @@ func Once(ctx context.Context, cfg Config, out io.Writer) error {
 		if cfg.Screen != "" && cfg.Screen != screen.title {
 			continue
 		}
-		if i == doctorScreen {
+		if v.checks == nil && (i == nowScreen || i == doctorScreen) {
 			v.checks = cfg.Doctor(ctx)
 		}
 		rows := screen.rows(v)
@@ -141,6 +142,7 @@ type model struct {
 	pace     display.Pace
 	rest     time.Duration // until the next read
 	renewals display.Renewals
+	queues   display.Queues
 	reads    int // that were begun: the answer to an older one is dropped
 
 	screen, cursor, first int
@@ -186,7 +188,7 @@ func (m *model) read() tea.Cmd {
 }
 
 func (m *model) check() tea.Cmd {
-	if m.screen != doctorScreen {
+	if m.screen != doctorScreen && m.screen != nowScreen {
 		return nil
 	}
 	m.view.checks = nil
@@ -198,7 +200,7 @@ func (m *model) take(s inspect.Snapshot) {
 	for _, l := range old.Locks {
 		versions[l.Name] = l.Version
 	}
-	m.view = view{Snapshot: s, checks: old.checks, overdue: m.renewals.Overdue(s.At, s.Locks...), rates: map[string]float64{}}
+	m.view = view{Snapshot: s, checks: old.checks, overdue: m.renewals.Overdue(s.At, s.Locks...), grown: m.queues.Grown(s.Locks), rates: map[string]float64{}}
 	for _, l := range s.Locks {
 		if version, ok := versions[l.Name]; ok && s.At.After(old.At) {
 			m.view.rates[l.Name] = max(0, float64(l.Version-version)/s.At.Sub(old.At).Seconds())
@@ -286,13 +288,32 @@ func (m *model) edit(key, typed string) tea.Cmd {
 	return nil
 }
 
-func (m *model) act(what string, r row, do func(ctx context.Context, name string, token fencing.Token, reason string) error, reason string) tea.Cmd {
-	return func() tea.Msg {
-		if err := do(m.ctx, r.lock, r.token, reason); err != nil {
-			return acted("not " + what + ": " + text.OneLine(err.Error()))
+// reason asks why something is done, and does it with the reason and the operator's name.
+func (m *model) reason(question, done, about string, style lipgloss.Style, do func(reason string) error) {
+	m.prompt = &prompt{question: question, style: style, enter: func(input string) tea.Cmd {
+		if strings.TrimSpace(input) == "" {
+			m.note = "nothing is done: give a reason"
+			return nil
 		}
-		return acted(fmt.Sprintf("%s: grant %d of %s", what, r.token, text.Plain(r.lock)))
-	}
+		return func() tea.Msg {
+			if err := do(display.By(input, m.Operator)); err != nil {
+				return acted("not " + done + ": " + text.OneLine(err.Error()))
+			}
+			return acted(done + ": " + about)
+		}
+	}}
+}
+
+// confirm asks for a name to be typed.
+func (m *model) confirm(question, name string, then func()) {
+	m.prompt = &prompt{question: question, style: bad, enter: func(input string) tea.Cmd {
+		if input == name || input == text.Plain(name) { // control characters can't be typed
+			then()
+		} else {
+			m.note = "nothing is done: that is another name"
+		}
+		return nil
+	}}
 }
 
 // orders are what the key s goes through.
@@ -352,6 +373,8 @@ func (m *model) browse(key string, step int) tea.Cmd {
 		return tea.SetClipboard(string(fence))
 	case "r", "K":
 		m.askToEnd(current, key == "K")
+	case "o":
+		m.askOutcome(current)
 	default:
 		m.move(rows, m.cursor+step)
 		if n := int(key[0] - '1'); len(key) == 1 && n >= 0 && n < len(screens) {
@@ -363,26 +386,44 @@ func (m *model) browse(key string, step int) tea.Cmd {
 
 // askToEnd asks for what it takes to request the release of a row's grant, or to revoke it.
 func (m *model) askToEnd(r row, revoke bool) {
+	about := fmt.Sprintf("grant %d of %s", r.token, text.Plain(r.lock))
 	switch {
 	case m.ReadOnly:
 		m.note = "read-only"
 	case r.token == 0 || r.lock == "":
 		m.note = "no grant is selected"
 	case revoke:
-		question := fmt.Sprintf("revoke grant %d of %s, type its name: ", r.token, text.Plain(r.lock))
-		m.prompt = &prompt{question: question, style: bad, enter: func(input string) tea.Cmd {
-			if input != r.lock && input != text.Plain(r.lock) { // control characters can't be typed
-				m.note = "not revoked: that is another name"
-				return nil
-			}
-			return m.act("revoked", r, m.Client.Revoke, "pglock top")
-		}}
+		m.confirm(fmt.Sprintf("revoke grant %d of %s, type its name: ", r.token, text.Plain(r.lock)), r.lock, func() {
+			m.reason("why is it revoked: ", "revoked", about, bad, func(why string) error { return m.Client.Revoke(m.ctx, r.lock, r.token, why) })
+		})
 	default:
 		question := fmt.Sprintf("ask %s to release grant %d, reason: ", text.Plain(r.lock), r.token)
-		m.prompt = &prompt{question: question, enter: func(input string) tea.Cmd {
-			return m.act("asked to release", r, m.Client.RequestRelease, cmp.Or(input, "pglock top"))
-		}}
+		m.reason(question, "asked to release", about, lipgloss.Style{}, func(why string) error { return m.Client.RequestRelease(m.ctx, r.lock, r.token, why) })
 	}
+}
+
+// askOutcome asks for what it takes to resolve the key of a row.
+func (m *model) askOutcome(r row) {
+	switch {
+	case m.ReadOnly:
+		m.note = "read-only"
+		return
+	case r.once == "":
+		m.note = "no key is selected"
+		return
+	}
+	m.confirm("type the key "+text.Plain(r.once)+": ", r.once, func() {
+		m.prompt = &prompt{question: "did its effect happen? yes or no: ", style: bad, enter: func(input string) tea.Cmd {
+			happened := input == "yes"
+			if !happened && input != "no" {
+				m.note = "nothing is done: type yes or no"
+				return nil
+			}
+			done := map[bool]string{true: "resolved, it happened", false: "resolved, it did not happen"}[happened]
+			m.reason("how do you know: ", done, "key "+text.Plain(r.once), bad, func(why string) error { return m.Resolve(m.ctx, r.once, r.token, happened, why) })
+			return nil
+		}}
+	})
 }
 
 func (m *model) open(n int) tea.Cmd {
@@ -408,7 +449,7 @@ func (m *model) describe(r row) tea.Cmd {
 		}
 		return nil
 	}
-	sessions := inspect.Snapshot{Guards: m.view.Guards}
+	sessions := inspect.Snapshot{At: m.view.At, Guards: m.view.Guards, Sessions: m.view.Sessions, Actions: m.view.Actions}
 	return func() tea.Msg {
 		var detail strings.Builder
 		l, err := m.Client.Get(m.ctx, r.lock)

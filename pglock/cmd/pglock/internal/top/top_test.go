@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,13 @@ func (f *fake) RequestRelease(_ context.Context, name string, token fencing.Toke
 	return f.err
 }
 
-func (f *fake) Revoke(_ context.Context, name string, token fencing.Token, _ string) error {
-	f.acts = append(f.acts, fmt.Sprintf("revoke %q %d", name, token))
+func (f *fake) Revoke(_ context.Context, name string, token fencing.Token, reason string) error {
+	f.acts = append(f.acts, fmt.Sprintf("revoke %q %d %s", name, token, reason))
+	return f.err
+}
+
+func (f *fake) resolve(_ context.Context, key string, token fencing.Token, happened bool, reason string) error {
+	f.acts = append(f.acts, fmt.Sprintf("resolve %q %d %t %s", key, token, happened, reason))
 	return f.err
 }
 
@@ -70,7 +76,7 @@ func everything() inspect.Snapshot {
 // start returns a model that has read the snapshot.
 func start(t *testing.T, f *fake, cfg Config) *model {
 	t.Helper()
-	cfg.Client, cfg.Every = f, 2*time.Second
+	cfg.Client, cfg.Every, cfg.Operator, cfg.Screen, cfg.Resolve = f, 2*time.Second, "ann@ops", cmp.Or(cfg.Screen, "held"), f.resolve
 	cfg.Doctor = func(context.Context) []doctor.Result {
 		return []doctor.Result{{Check: "server", Level: doctor.Fail, Found: hostile, Remedy: hostile}}
 	}
@@ -146,7 +152,7 @@ func TestEveryScreenFits(t *testing.T) {
 			if strings.ContainsAny(text, "\x1b\u202e\x07") {
 				t.Errorf("%v %s: a control character is drawn: %q", size, screens[i].title, text)
 			}
-			if size[0] >= 80 && strings.Contains(text, screens[i].empty) {
+			if size[0] >= 80 && screens[i].empty != "" && strings.Contains(text, screens[i].empty) {
 				t.Errorf("%v %s is empty", size, screens[i].title)
 			}
 		}
@@ -157,7 +163,7 @@ func TestEveryScreenFits(t *testing.T) {
 func TestEmptyScreens(t *testing.T) {
 	m := start(t, &fake{}, Config{})
 	for i, s := range screens {
-		if typed(t, m, fmt.Sprint(i+1)); i != doctorScreen && !strings.Contains(screenText(m), s.empty) {
+		if typed(t, m, fmt.Sprint(i+1)); s.empty != "" && i != doctorScreen && !strings.Contains(screenText(m), s.empty) {
 			t.Errorf("%s:\n%s", s.title, screenText(m))
 		}
 	}
@@ -173,27 +179,98 @@ func TestActions(t *testing.T) {
 	if len(f.acts) > 0 {
 		t.Fatalf("%q", f.acts)
 	}
-	typed(t, m, append(append([]string{"K"}, strings.Split("account:17", "")...), "enter")...)
+	keys := func(text string) []string { return strings.Split(text, "") }
+	typed(t, m, append(append([]string{"K"}, keys("account:17")...), "enter", "enter")...) // without a reason
+	typed(t, m, "r", "space", "enter")
+	if len(f.acts) > 0 || !strings.Contains(screenText(m), "nothing is done: give a reason") {
+		t.Fatalf("%q\n%s", f.acts, screenText(m))
+	}
+	typed(t, m, append(append([]string{"K"}, keys("account:17")...), "enter", "o", "l", "d", "enter")...)
 	typed(t, m, "r", "w", "h", "x", "backspace", "y", "enter")
 	if !strings.Contains(screenText(m), "asked to release: grant 7 of account:17") {
 		t.Errorf("%s", screenText(m))
 	}
 	typed(t, m, "down", "K")
 	m.Update(tea.PasteMsg{Content: `"\x1b[2J\u202e日本\n\a"`})
-	typed(t, m, "enter")
-	if got := fmt.Sprint(f.acts); got != fmt.Sprintf(`[revoke "account:17" 7 ask "account:17" 7 why revoke %q 8]`, hostile) {
+	typed(t, m, "enter", "x", "enter", "o") // no key is selected here
+	if got := fmt.Sprint(f.acts); got != fmt.Sprintf(`[revoke "account:17" 7 old (by ann@ops) ask "account:17" 7 why (by ann@ops) revoke %q 8 x (by ann@ops)]`, hostile) {
 		t.Errorf("%s", got)
 	}
 	f.err = errors.New("no right")
-	typed(t, m, "r", "enter")
+	typed(t, m, "r", "x", "enter")
 	if !strings.Contains(screenText(m), "no right") {
 		t.Errorf("%s", screenText(m))
 	}
 	f = &fake{snapshot: everything()}
 	readOnly := start(t, f, Config{ReadOnly: true})
-	typed(t, readOnly, "K", "enter", "r", "enter")
+	typed(t, readOnly, "K", "enter", "r", "enter", "8", "o")
 	if len(f.acts) > 0 || !strings.Contains(screenText(readOnly), "read-only") {
 		t.Errorf("%q\n%s", f.acts, screenText(readOnly))
+	}
+}
+
+// TestOutcome: a key is resolved after it was typed, with an answer and a reason, also from the first screen.
+func TestOutcome(t *testing.T) {
+	for _, screen := range []string{"once", "now"} {
+		f := &fake{snapshot: everything()}
+		m := start(t, f, Config{Screen: screen})
+		screenText(m)
+		for screens[m.screen].rows(m.view)[m.cursor].once == "" {
+			typed(t, m, "down")
+			screenText(m)
+		}
+		key := func() { m.Update(tea.PasteMsg{Content: `"\x1b[2J\u202e日本\n\a"`}) }
+		typed(t, m, "o", "x", "enter")
+		for _, answers := range [][]string{{"n", "enter"}, {"y", "e", "s", "enter", "enter"}, {"esc"}} {
+			typed(t, m, "o")
+			key()
+			typed(t, m, append([]string{"enter"}, answers...)...)
+		}
+		if len(f.acts) > 0 {
+			t.Fatalf("%q", f.acts)
+		}
+		for _, answer := range []string{"yes", "no"} {
+			typed(t, m, "o")
+			key()
+			typed(t, m, append(append([]string{"enter"}, strings.Split(answer, "")...), "enter", "b", "y", " ", "m", "e", "enter")...)
+		}
+		want := fmt.Sprintf("[resolve %q 1 true by me (by ann@ops) resolve %q 1 false by me (by ann@ops)]", hostile, hostile)
+		if got := fmt.Sprint(f.acts); got != want || !strings.Contains(screenText(m), "resolved, it did not happen: key") {
+			t.Errorf("%s: %s, want %s\n%s", screen, got, want, screenText(m))
+		}
+	}
+}
+
+// TestNow: what needs attention is in whole words at 80 columns, with its cure and the last actions, and nothing
+// to do shows as that.
+func TestNow(t *testing.T) {
+	s := everything()
+	s.Locks[0].Waiters[0].Waited, s.Locks[0].Labels = time.Hour, nil // with its payload it is that of an election
+	s.Actions = []inspect.Action{{At: began.Add(-time.Minute), Role: "ops", Application: hostile, What: "revoked", Name: hostile, Token: 3, Reason: hostile}}
+	m := start(t, &fake{snapshot: s}, Config{Screen: "now"})
+	m.Update(tea.WindowSizeMsg{Width: 80, Height: 60})
+	screen := screenText(m)
+	words := strings.Join(strings.Fields(screen), " ")
+	for _, want := range []string{
+		"fail server: ", "the outcome is unknown", "--did-not-happen", "is late by 1h0m", "warn account:17, a: held for 1m0s while 1 wait, up to 1h0m",
+		`pglock release account:17 --force --reason "…"`, "done 1m0s ago: revoked", "by ops as",
+	} {
+		if !strings.Contains(words, want) {
+			t.Errorf("%q is missing in\n%s", want, screen)
+		}
+	}
+	if lines := strings.Split(screen, "\n"); strings.Contains(strings.Join(lines[3:len(lines)-1], "\n")+lines[2], "…\n") || !strings.Contains(lines[2], "9doctor") {
+		t.Errorf("a line is cut:\n%s", screen)
+	}
+	m.view = view{}
+	m.Doctor = func(context.Context) []doctor.Result { return []doctor.Result{{Level: doctor.Warn}} }
+	m.Update(answer{number: m.reads, snapshot: inspect.Snapshot{At: began}})
+	if text := screenText(m); !strings.Contains(text, "so far: the checks of doctor run") {
+		t.Errorf("%s", text)
+	}
+	typed(t, m, "1")
+	if text := screenText(m); !strings.Contains(text, "ok    Nothing needs attention.") && !strings.Contains(text, "ok   Nothing needs attention.") {
+		t.Errorf("%s", text)
 	}
 }
 
@@ -382,7 +459,7 @@ func TestTheCursorStaysOnItsRow(t *testing.T) {
 	s.Locks = s.Locks[1:]
 	m.Update(answer{number: m.reads, snapshot: s})
 	screenText(m)
-	if m.cursor != 1 || screens[0].rows(m.view)[m.cursor].lock != "sem" {
+	if m.cursor != 1 || screens[m.screen].rows(m.view)[m.cursor].lock != "sem" {
 		t.Errorf("the cursor is at %d", m.cursor)
 	}
 }
