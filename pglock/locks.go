@@ -134,7 +134,7 @@ func (p *page) scan(r pgx.Rows) error {
 		(*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.Age),
 		&k.Previous.Holder, &k.Previous.End, (*zeronull.Timestamptz)(&k.Previous.EndedAt), &k.Previous.Reason, &request,
 		&q.holders, &q.tickets, &q.waited, &q.weights,
-		&capacity, &g.tokens, &g.weights, &g.holders, &g.labels, &g.since, &g.remaining, &g.ages, &g.requests)
+		&capacity, &g.tokens, &g.weights, &g.holders, &g.labels, &g.since, &g.remaining, &g.ages, &g.requests, &k.Standby)
 	if err != nil {
 		return err
 	}

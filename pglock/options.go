@@ -38,6 +38,7 @@ type clientConfig struct {
 	maxConns  int
 	retention time.Duration // 0: no pruning
 	pollOnly  bool
+	standby   bool
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
 	observers []observe.Hooks
@@ -154,6 +155,15 @@ func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
 // connection.
 func WithPollOnly() Option {
 	return clientOption(func(c *clientConfig) error { c.pollOnly = true; return nil })
+}
+
+// WithStandby makes the client accept a standby, or a database with default_transaction_read_only,
+// which Open otherwise refuses. There a program can look: Get, Locks, Watch and Snapshot work, but the
+// waiters on a standby are not known, because their tables are not replicated, and times are by
+// its clock. Everything that changes a lock fails with ErrUnavailable. WithStandby includes
+// WithPollOnly, and the client never prunes.
+func WithStandby() Option {
+	return clientOption(func(c *clientConfig) error { c.standby, c.pollOnly = true, true; return nil })
 }
 
 // WithListener sets a connection string, as a URL or in keyword/value form, for the listening

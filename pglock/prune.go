@@ -79,7 +79,9 @@ func newPruner(c *Client) *pruner {
 	// Of the application's options only the holder's name applies, as the others may not fit this
 	// TTL.
 	j.lease = &leaseConfig{ttl: timing.PruneTTL, margin: timing.MaxMargin, renewEvery: timing.PruneTTL / 3, labels: "{}", holder: c.cfg.lease.holder}
-	j.running.Go(j.run)
+	if !c.cfg.standby {
+		j.running.Go(j.run)
+	}
 	return j
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // hosts returns the URL of the first server with the addresses of all, in that order.
@@ -55,14 +56,17 @@ func (f fixture) follow(standby *testserver.Server, name string) fixture {
 	return there
 }
 
-// TestLookingFromAStandby: the views work there, as docs/reference/sql.md says, except for that of an unlogged
-// table. A client refuses a standby also to look, and says so.
+// TestLookingFromAStandby: a client with WithStandby looks there, knows no waiters, and changes nothing. The
+// view of an unlogged table fails, as docs/reference/sql.md says. A client without the option refuses a standby.
 func TestLookingFromAStandby(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Server(t, testserver.Options{})
 	f := on(t, primary.URL())
 	standby := standbys(t, primary, 1)[0]
-	try(t, f.open(pglock.WithTTL(time.Hour)), "n")
+	client := f.openUnclosed(pglock.WithTTL(time.Hour))
+	lease := try(t, client, "n")
+	leaving(t.Context(), client.Lock("n"))
+	until(f, "another call waits", 1, "SELECT count(*) FROM pglock.locks_waiting")
 	there := f.follow(standby, "n")
 	is(there, "held", 1, "SELECT count(*) FROM pglock.locks_held WHERE name = 'n'")
 	for _, view := range []string{"schedules", "once_started", "protected_tables"} {
@@ -72,8 +76,64 @@ func TestLookingFromAStandby(t *testing.T) {
 		t.Errorf("the waiters: %v", err)
 	}
 	_, err := pglock.Open(t.Context(), there.pool, pglock.WithSchema(f.schema))
-	if !errors.Is(err, pglock.ErrUnavailable) || !strings.Contains(err.Error(), "a standby, where locks can't be looked at either: name all hosts") {
+	if !errors.Is(err, pglock.ErrUnavailable) || !strings.Contains(err.Error(), "a standby: name all hosts") {
 		t.Errorf("a client: %v", err)
+	}
+
+	looks := there.open(pglock.WithStandby())
+	sees := func(c *pglock.Client, what string, onStandby bool, waiters int) {
+		t.Helper()
+		s, err := c.Snapshot(t.Context(), inspect.Query{Filter: inspect.Filter{Held: true}})
+		must(t, err)
+		got, err := c.Get(t.Context(), "n")
+		must(t, err)
+		locks := append(s.Locks, got)
+		for l, err := range c.Locks(t.Context(), inspect.Filter{Held: true}) {
+			must(t, err)
+			locks = append(locks, l)
+		}
+		if s.Server.Standby != onStandby || s.Server.Waiting != waiters || len(locks) != 3 {
+			t.Errorf("%s: %+v, locks %+v", what, s.Server, locks)
+		}
+		for _, l := range locks {
+			if l.Token != lease.Token() || !l.Held() || l.Standby != onStandby || len(l.Waiters) != waiters {
+				t.Errorf("%s: %+v", what, l)
+			}
+		}
+	}
+	sees(client, "the primary, as a control", false, 1)
+	sees(looks, "the standby", true, 0)
+	looksOnly := f.through(primary.URL() + "&default_transaction_read_only=on").open(pglock.WithStandby())
+	sees(looksOnly, "a read-only session", false, 1)
+	for _, c := range []*pglock.Client{looks, looksOnly} {
+		if err := c.RequestRelease(t.Context(), "n", lease.Token(), ""); !errors.Is(err, pglock.ErrUnavailable) || !strings.Contains(err.Error(), "connect to the primary") {
+			t.Errorf("an action: %v", err)
+		}
+		_, err := c.TryAcquire(t.Context(), "free")
+		fails(t, "an acquire", err, pglock.ErrUnavailable)
+	}
+
+	behind := func(what string, is func(time.Duration) bool) {
+		t.Helper()
+		pgtest.Eventually(t, what, func() bool {
+			f.sql("UPDATE pglock.distributed_locks SET version = version + 1 WHERE name = 'n'")
+			s, err := looks.Snapshot(t.Context(), inspect.Query{})
+			must(t, err)
+			return is(s.Server.Behind)
+		})
+	}
+	there.sql("SELECT pg_wal_replay_pause()")
+	behind("the standby is behind", func(d time.Duration) bool { return d > 100*time.Millisecond })
+	there.sql("SELECT pg_wal_replay_resume()")
+	behind("the standby is up to date", func(d time.Duration) bool { return d == 0 })
+
+	stop(t, primary)
+	_ = client.Close(bounded(t, time.Second)) // which can't release anything
+	promote(t, standby)
+	if value[int](there, "SELECT current_setting('server_version_num')::int") >= 140000 { // the others do not report it
+		sees(looks, "the new primary", false, 0)
+		there.sql("SELECT pglock.wait_ticket('n', 'c', 'h')")
+		sees(looks, "a waiter there", false, 1)
 	}
 }
 

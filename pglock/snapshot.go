@@ -98,7 +98,7 @@ func readAll[T any](ctx context.Context, c *Client, all *[]T, scan pgx.RowToFunc
 func scanServer(s *inspect.Snapshot, r pgx.Rows) error {
 	v := &s.Server
 	return r.Scan(&s.At, &v.Version, &v.Database, &v.User, &v.Connections, &v.MaxConnections, &v.Sessions, &v.Listeners,
-		&v.NotifyQueue, (*pgtx.Micros)(&v.OldestTransaction), &v.OldestTransactionWho, &v.DeadRows, &v.Held, &v.Waiting, &v.Started)
+		&v.NotifyQueue, (*pgtx.Micros)(&v.OldestTransaction), &v.OldestTransactionWho, &v.DeadRows, &v.Held, &v.Waiting, &v.Started, &v.Standby, (*pgtx.Micros)(&v.Behind))
 }
 
 func scanSchedule(r pgx.CollectableRow) (s inspect.Schedule, err error) {

@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"database/sql"
+	"regexp"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -32,7 +33,9 @@ type tables struct {
 func (t tables) connect(connections *pgxpool.Config, cfg clientConfig) func(life context.Context) backend.Store {
 	return func(life context.Context) backend.Store {
 		t.schema = cfg.schema
-		t.Link = link.New(life, connections, link.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger, Holder: cfg.lease.holder})
+		t.Link = link.New(life, connections, link.Config{
+			Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Standby: cfg.standby, Logger: cfg.logger, Holder: cfg.lease.holder,
+		})
 		t.Table = leasetable.New(cfg.schema, t.Link)
 		return &t
 	}
@@ -76,12 +79,28 @@ func (t *tables) Get(ctx context.Context, name string) (row backend.Row, found b
 
 // readInto sends a statement that changes nothing, at most twice, and scans its rows into *into, which
 // is empty at the beginning of each attempt.
+//
+// It reads the queues of a standby as empty: they are not replicated, and a statement that names their
+// tables fails there.
 func readInto[T any](ctx context.Context, s leasetable.Sender, into *T, scan func(*T, pgx.Rows) error, sql string, args ...any) error {
 	var none T // an attempt may fail half-way
 	_, err := s.Send(ctx, leasetable.Statement{
-		SQL: sql, Args: args, Tries: 2, Begin: func() { *into = none }, Row: func(r pgx.Rows) error { return scan(into, r) },
+		SQL: sql, Args: append([]any{onStandby{}}, args...), Tries: 2, Begin: func() { *into = none }, Row: func(r pgx.Rows) error { return scan(into, r) },
 	})
 	return err
+}
+
+// unlogged is what a standby can't read, after the name of the schema.
+var unlogged = regexp.MustCompile(`("(?:[^"]|"")+"|\w+)\.(?:lock_waiters|locks_waiting|nested_waits)\b`)
+
+// onStandby rewrites a statement that is sent to a standby: it reads no row of what is unlogged.
+type onStandby struct{}
+
+func (onStandby) RewriteQuery(_ context.Context, conn *pgx.Conn, sql string, args []any) (string, []any, error) {
+	if link.OnStandby(conn.PgConn()) {
+		sql = unlogged.ReplaceAllString(sql, "jsonb_populate_recordset(NULL::$0, '[]')")
+	}
+	return sql, args, nil
 }
 
 // Records runs op on a connection of the application.

@@ -27,6 +27,7 @@ type Lock struct {
 
 	Previous Previous
 	Waiters  []Waiter // in the order of the queue, one for each client that waits
+	Standby  bool     // the row was read on a standby, which does not know the Waiters
 
 	// Kind decides whether the lock can have several Grants at the same time. The fields from
 	// Holder to ReleaseReason then describe only a grant of the whole lock (all permits, or a

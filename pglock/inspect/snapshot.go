@@ -58,6 +58,13 @@ type Server struct {
 	OldestTransactionWho string
 	DeadRows             int64 // of the tables of locks
 
+	// Standby reports that the server is a standby, where no waiter is known. Behind is how old its
+	// data can be: 0 if it has replayed all that it has received, and otherwise the time since the
+	// last commit that it has replayed, or since its start. While its primary is idle or
+	// cannot be reached, that grows although nothing may be missing.
+	Standby bool
+	Behind  time.Duration
+
 	Held, Waiting, Started int // grants, waiting clients, and effects without an outcome
 }
 

@@ -5,7 +5,7 @@
 -- of them match, then the name of a matching lock, or null without one, and its columns; of the
 -- last grant that is over the holder, how and when it ended, and the reason if it was revoked; the
 -- reason of a request to release the lock; its waiters in their order, with the ticket 0 for one in
--- the overflow list; the number of its permits; and its shared grants. Times are in microseconds. A
+-- the overflow list; the number of its permits; its shared grants; and whether this is a standby. Times are in microseconds. A
 -- role may have written texts and labels of any size: see the view locks_held.
 SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(left(s.holder, 512), ''), CASE WHEN octet_length(s.labels::text) < 65536 THEN s.labels::text ELSE '{}' END, s.acquired_at,
        CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
@@ -16,7 +16,7 @@ SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(le
        coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN left(s.revoked_reason, 512) END, ''),
        CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN left(s.release_request, 512) END,
        q.holders, q.tickets, q.waited, q.weights,
-       coalesce(s.capacity, 0), g.tokens, g.weights, g.holders, g.labels, g.since, g.remaining, g.ages, g.requests
+       coalesce(s.capacity, 0), g.tokens, g.weights, g.holders, g.labels, g.since, g.remaining, g.ages, g.requests, pg_is_in_recovery()
 FROM step AS s
 CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x
 CROSS JOIN LATERAL (

@@ -11,7 +11,10 @@ SELECT clock_timestamp(), current_setting('server_version'), current_database():
        (SELECT coalesce(sum(t.n_dead_tup), 0)::bigint FROM pg_stat_all_tables AS t
         WHERE t.schemaname = $1::text AND t.relname = ANY ('{distributed_locks,lock_waiters,lock_permits}')),
        (SELECT count(*) FROM pglock.locks_held), (SELECT count(*) FROM pglock.locks_waiting),
-       (SELECT count(*) FROM pglock.once_started)
+       (SELECT count(*) FROM pglock.once_started),
+       pg_is_in_recovery(), CASE
+           WHEN NOT pg_is_in_recovery() OR EXISTS (SELECT FROM pg_stat_wal_receiver) AND pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
+           ELSE (extract(epoch FROM clock_timestamp() - coalesce(pg_last_xact_replay_timestamp(), pg_postmaster_start_time())) * 1000000)::bigint END
 FROM a, (SELECT coalesce(max((extract(epoch FROM clock_timestamp() - o.xact_start) * 1000000)::bigint), 0) AS age,
                 coalesce((array_agg(format('pid %s of %s, %s, %s', o.pid, o.usename, o.application_name, o.state) ORDER BY o.xact_start))[1], '') AS who
          FROM a AS o

@@ -78,7 +78,10 @@ func (l *Link) initConn(ctx context.Context, conn *pgx.Conn) error {
 	if err := schema.Check(l.schema, server.version, server.oldest); err != nil {
 		return err
 	}
+	conn.PgConn().CustomData()[standbyKey] = server.standby
 	switch {
+	case l.standby && (server.standby || server.readOnly):
+		return nil
 	case server.standby:
 		return errStandby
 	case server.readOnly:

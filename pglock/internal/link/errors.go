@@ -16,7 +16,7 @@ import (
 
 // errStandby says why a connection accepts no writes. After a failover it may be the wrong server,
 // so that another attempt may succeed.
-var errStandby = errs.Errorf("%w: the server is a standby, where locks can't be looked at either: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
+var errStandby = errs.Errorf("%w: the server is a standby: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
 
 // Explain turns an error of a statement, or of a connection, into one for users, and wraps a
 // temporary failure with ErrUnavailable. op names the operation. The server's error stays in the
@@ -31,7 +31,11 @@ func (l *Link) Explain(op string, err error) error {
 	case pgtx.LoginRejected(err):
 		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrLogin, err)
 	}
-	switch pgtx.SQLState(err) {
+	state := pgtx.SQLState(err)
+	if l.standby && state == pgtx.FeatureNotSupported { // an unlogged table on a standby
+		state = pgtx.ReadOnlySQLTransaction
+	}
+	switch state {
 	case pgtx.UndefinedTable, pgtx.UndefinedColumn, pgtx.UndefinedFunction, pgtx.InvalidSchemaName:
 		return &schema.Error{Kind: schema.ErrMissing, Name: l.schema, Want: schema.Version, Cause: err}
 	case pgtx.InsufficientPrivilege:
@@ -39,7 +43,7 @@ func (l *Link) Explain(op string, err error) error {
 	case pgtx.DuplicatePreparedStatement, pgtx.InvalidSQLStatementName:
 		return errs.Errorf("pglock: %s: %w: a pooler that does not know prepared statements is in between: set default_query_exec_mode=exec in the connection string", op, err)
 	case pgtx.ReadOnlySQLTransaction:
-		return errs.Errorf("pglock: %s: %w: %w: the server is a standby, or default_transaction_read_only is on", op, errs.ErrUnavailable, err)
+		return errs.Errorf("pglock: %s: %w: %w: the server is a standby, or default_transaction_read_only is on: connect to the primary", op, errs.ErrUnavailable, err)
 	}
 	if Transient(err) {
 		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrUnavailable, err)

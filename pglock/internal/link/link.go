@@ -28,6 +28,7 @@ type Config struct {
 	Schema   string
 	MaxConns int             // one of them is kept for renewals
 	Listener *pgx.ConnConfig // of the listening connection; nil: that of the pool
+	Standby  bool            // a server that accepts no writes is used too
 	Logger   *slog.Logger
 	Holder   string // the client's name in its leases
 }
@@ -40,6 +41,7 @@ type Link struct {
 	config   *pgxpool.Config // of new connections
 	listener *pgx.ConnConfig
 	schema   string
+	standby  bool // of Config
 	logger   *slog.Logger
 	life     context.Context //nolint:containedctx // of the client: its end ends every statement
 
@@ -57,7 +59,7 @@ type Link struct {
 // which it changes. It opens no connection. The end of life ends every statement. Close the Link.
 func New(life context.Context, p *pgxpool.Config, cfg Config) *Link {
 	l := &Link{
-		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
+		config: p, listener: cfg.Listener, schema: cfg.Schema, standby: cfg.Standby, logger: cfg.Logger,
 		life: life, slots: make(chan struct{}, cfg.MaxConns-1),
 	}
 	// A pooler in transaction mode may deliver a listener's notification here. pgx would collect

@@ -119,6 +119,15 @@ func (l *Link) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 // frameKey is the key of a connection's frame in its custom data.
 const frameKey = "pglock: frame"
 
+// standbyKey is the key in the custom data of a connection whether its server was a standby at first.
+const standbyKey = "pglock: standby"
+
+// OnStandby reports whether the server of a connection is a standby. One of PostgreSQL 13 does not
+// say that it was promoted, so that it is one until the connection ends.
+func OnStandby(conn *pgconn.PgConn) bool {
+	return conn.CustomData()[standbyKey] == true && conn.ParameterStatus("in_hot_standby") != "off"
+}
+
 // serverInfo is what a new connection finds.
 type serverInfo struct {
 	version, oldest   int // of the schema, see schema.Check
