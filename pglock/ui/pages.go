@@ -18,6 +18,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 const (
@@ -150,6 +151,9 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 	if s, ok := reading.value.(inspect.Snapshot); ok {
 		v.At = s.At
 	}
+	if l, ok := reading.value.(inspect.Lock); ok && l.Standby { // which changes nothing
+		v.MayOperate, v.MayRevoke = false, false
+	}
 	switch {
 	case reading.err != nil && v.Data == nil:
 		v.Problem, v.At = errs.Text(reading.err), time.Now()
@@ -157,6 +161,12 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 		v.Problem, v.Since = errs.Text(reading.err), v.At
 	}
 	return v
+}
+
+// Standby says what is different on a standby.
+func (v *view) Standby() string {
+	s, _ := v.Data.(inspect.Snapshot)
+	return text.Standby(s.Server)
 }
 
 // expiry says how long a grant lasts unless renewed, and for how long its renewal is overdue.

@@ -81,12 +81,12 @@ func addLock(t io.Writer, k inspect.Lock, guards []inspect.Guard) {
 		if k.Held() {
 			since, remaining = text.Short(g.HeldFor), text.Short(g.Remaining)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", text.Plain(k.Name), k.State(), text.Plain(g.Holder), g.Token,
-			since, remaining, len(k.Waiters), cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", text.Plain(k.Name), k.State(), text.Plain(g.Holder), g.Token,
+			since, remaining, text.Waiters(k), cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-"))
 	}
 	for _, g := range guards {
 		if g.Ended {
-			fmt.Fprintf(t, "%s\tguarded\t-\t-\t%s\t-\t%d\tby %s\n", text.Plain(k.Name), text.Short(g.Age), len(k.Waiters), describeGuard(g))
+			fmt.Fprintf(t, "%s\tguarded\t-\t-\t%s\t-\t%s\tby %s\n", text.Plain(k.Name), text.Short(g.Age), text.Waiters(k), describeGuard(g))
 		}
 	}
 }
@@ -118,9 +118,13 @@ func newShow(g *globals) *cobra.Command {
 	return cmd
 }
 
-// sessionsOf returns the sessions that guard a grant, or hold or wait for an advisory lock.
+// sessionsOf returns the sessions that guard a grant, or hold or wait for an advisory lock. If the
+// server is a standby, it says so.
 func sessionsOf(ctx context.Context, client *pglock.Client) inspect.Snapshot {
 	s, _ := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Elections: true}}) // few locks; what it can't read is not shown
+	if s.Server.Standby {
+		console{}.errorf("this is %s", text.Standby(s.Server))
+	}
 	return s
 }
 
@@ -193,7 +197,7 @@ func changed(k inspect.Lock) string {
 		}
 		return k.State()
 	}
-	return fmt.Sprintf("%s by %s, token %d, %d waiters", k.State(), text.List(k.Holders()), k.Token, len(k.Waiters))
+	return fmt.Sprintf("%s by %s, token %d, %s waiters", k.State(), text.List(k.Holders()), k.Token, text.Waiters(k))
 }
 
 // completeName completes names of locks, and prints nothing if it can't read them in time.
@@ -383,5 +387,5 @@ func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer,
 }
 
 func readerOptions(schema string) []pglock.Option {
-	return []pglock.Option{pglock.WithSchema(schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly()}
+	return []pglock.Option{pglock.WithSchema(schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithStandby()}
 }

@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -119,5 +121,45 @@ func TestClosedStdout(t *testing.T) {
 	p := c.startWith(func(cmd *exec.Cmd) { cmd.Stdout = writer }, "ls")
 	if r := p.wait(); r.status != statusSignal+int(syscall.SIGPIPE) || r.stderr != "" {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestLookingFromAStandby: what looks works there, and says what it can't know.
+func TestLookingFromAStandby(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	primary := pgtest.Server(t, testserver.Options{})
+	c.set("PGLOCK_DATABASE_URL", primary.URL())
+	c.expect(0, "migrate", "up")
+	c.held("n", "--ttl", "1h")
+	standby := pgtest.Standby(t, primary)
+	c.set("PGLOCK_DATABASE_URL", standby.URL())
+	const note = "who waits is not known here"
+	says := func(out string, wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in:\n%s", want, out)
+			}
+		}
+	}
+	for _, command := range []string{"ls", "show n"} {
+		r := c.expect(0, strings.Fields(command)...)
+		says(r.stderr, "pglock: this is a standby, ", note)
+		says(r.stdout, "replica-1")
+	}
+	says(c.expect(0, "ls").stdout, " ?")
+	says(c.expect(0, "top", "--once").stdout, "From a standby, ", note, " ?", "a standby, which does not know who waits", "run doctor on the primary")
+	says(c.expect(statusUnavailable, "ask", "n", "--reason", "r").stderr, "connect to the primary")
+	says(c.expect(statusUnavailable, "run", "m", "--", "true").stderr, "the server is a standby")
+	w := c.start("watch", "n")
+	w.waitForStdout("? waiters")
+	_, address := c.serves("--addr", "127.0.0.1:0", "--access", "revoke")
+	for path, wants := range map[string][]string{"/": {"from a standby, ", note, "replica-1"}, "/lock?name=n": {"A standby does not know who waits."}} {
+		_, body := fetch(t, address+path)
+		says(body, wants...)
+		if strings.Contains(body, `method="post"`) {
+			t.Errorf("%s offers to change something: %s", path, body)
+		}
 	}
 }

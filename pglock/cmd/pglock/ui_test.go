@@ -55,20 +55,21 @@ func (c *cli) serves(flags ...string) (p *call, address string) {
 	return p, address
 }
 
+func fetch(t *testing.T, address string) (status int, body string) {
+	t.Helper()
+	r, err := http.Get(address)
+	locktest.OK(t, err)
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	locktest.OK(t, err)
+	return r.StatusCode, string(text)
+}
+
 // TestUISecret: who may act must know the address that was printed, which is one of this machine.
 func TestUISecret(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.held("account:17")
-	get := func(address string) (status int, body string) {
-		t.Helper()
-		r, err := http.Get(address)
-		locktest.OK(t, err)
-		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		locktest.OK(t, err)
-		return r.StatusCode, string(text)
-	}
 	addresses := map[string]bool{}
 	for _, flags := range [][]string{{"--access", "operate"}, {"--access", "revoke"}, {"--access", "revoke", "--addr", "0.0.0.0:0"}} {
 		_, address := c.serves(append([]string{"--addr", "127.0.0.1:0"}, flags...)...)
@@ -77,14 +78,14 @@ func TestUISecret(t *testing.T) {
 			t.Errorf("%q: the address is %s", flags, address)
 		}
 		addresses[u.Path] = true
-		if status, body := get(address); status != 200 || !strings.Contains(body, "account:17") {
+		if status, body := fetch(t, address); status != 200 || !strings.Contains(body, "account:17") {
 			t.Errorf("%q: %d %s", flags, status, body)
 		}
-		if status, body := get(address + "/lock?name=account:17"); status != 200 || !strings.Contains(body, `action="release?`) {
+		if status, body := fetch(t, address + "/lock?name=account:17"); status != 200 || !strings.Contains(body, `action="release?`) {
 			t.Errorf("%q: %d %s", flags, status, body)
 		}
 		for _, path := range []string{"/", "/lock?name=account:17", "/release?name=account:17", "/ui.js", "/x/lock?name=account:17"} {
-			if status, body := get("http://" + u.Host + path); status != 404 || strings.Contains(body, "account") {
+			if status, body := fetch(t, "http://" + u.Host + path); status != 404 || strings.Contains(body, "account") {
 				t.Errorf("%q: %s without the secret: %d %s", flags, path, status, body)
 			}
 		}

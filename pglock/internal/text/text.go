@@ -64,6 +64,25 @@ func List(all []string) string {
 	return strings.Join(plain, ", ")
 }
 
+// Waiters returns how many clients wait for a lock, or "?" if that is not known.
+func Waiters(l inspect.Lock) string {
+	if l.Standby {
+		return "?"
+	}
+	return strconv.Itoa(len(l.Waiters))
+}
+
+// Standby says what is different if the server is a standby, and nothing otherwise.
+func Standby(s inspect.Server) string {
+	switch {
+	case !s.Standby:
+		return ""
+	case s.Behind == 0:
+		return "a standby, up to date: who waits is not known here"
+	}
+	return "a standby, at most " + Short(s.Behind) + " behind: who waits is not known here"
+}
+
 // Labels returns labels as text, in the order of their keys.
 func Labels(m map[string]string) (all []string) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {

@@ -193,6 +193,8 @@ func (c *checker) unchecked(name string, err error) Result {
 	switch state := pgtx.SQLState(err); state {
 	case pgtx.InsufficientPrivilege:
 		return Result{name, Skip, "the role may not look: " + pg.Message, "run doctor with a role that may see it"}
+	case pgtx.FeatureNotSupported: // an unlogged table on a standby
+		return Result{name, Skip, "can't be checked: " + pg.Message, "run doctor on the primary"}
 	case pgtx.QueryCanceled:
 		return Result{name, Warn, fmt.Sprintf("could not be read in %v: a table is large, or a session has locked it", c.Limits.Scan),
 			"see dead rows and transactions, and run doctor again"}

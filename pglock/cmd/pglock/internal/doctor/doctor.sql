@@ -7,7 +7,7 @@
 -- So a section reads only what may be refused together. All of them run on PostgreSQL 13 and later, change
 -- nothing, and have search_path = pg_catalog, under which regclass and its kin print every schema.
 WITH o AS (
-    SELECT o.*, CASE WHEN o.wanted <> 'screen' THEN o.wanted WHEN EXISTS (
+    SELECT o.*, CASE WHEN o.wanted <> 'screen' THEN o.wanted WHEN pg_is_in_recovery() OR EXISTS (
             SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
             WHERE n.nspname = o.schema AND c.relname = 'distributed_locks' AND NOT has_table_privilege(c.oid, 'INSERT')) THEN 'reader' ELSE 'user' END AS kind
     FROM jsonb_to_record($1::text::jsonb) AS o (schema text, word text, wanted text, version int, oldest_server int, long_transaction float8,
@@ -34,15 +34,16 @@ WITH o AS (
 )
 SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, s, LATERAL (VALUES
     ('server', 'fail', s.server < b.oldest_server, format('PostgreSQL %s is too old', s.server), format('use PostgreSQL %s or later', b.oldest_server)),
-    ('server', 'fail', pg_is_in_recovery(), 'the server is a standby, which is read-only',
+    ('server', 'fail', pg_is_in_recovery() AND b.kind <> 'reader', 'the server is a standby, which is read-only',
         'connect to the primary: name all hosts and set target_session_attrs=read-write'),
-    ('server', 'fail', s.read_only IS NOT NULL, format('default_transaction_read_only is on (source: %s)', s.read_only),
+    ('server', 'fail', s.read_only IS NOT NULL AND b.kind <> 'reader', format('default_transaction_read_only is on (source: %s)', s.read_only),
         CASE s.read_only WHEN 'client' THEN 'remove it from the connection string or PGOPTIONS'
             WHEN 'database' THEN format('ALTER DATABASE %I RESET default_transaction_read_only', b.db)
             WHEN 'user' THEN format('ALTER ROLE %I RESET default_transaction_read_only', b.role)
             WHEN 'database user' THEN format('ALTER ROLE %I IN DATABASE %I RESET default_transaction_read_only', b.role, b.db)
             ELSE 'set it to off in the server''s configuration, or find out why the server is to be read-only' END),
-    ('server', 'ok', true, format('PostgreSQL %s, accepts writes', current_setting('server_version')), NULL),
+    ('server', 'ok', true, format('PostgreSQL %s, %s', current_setting('server_version'),
+        CASE WHEN pg_is_in_recovery() THEN 'a standby, which does not know who waits' WHEN s.read_only IS NOT NULL THEN 'read-only' ELSE 'accepts writes' END), NULL),
     ('durability', 'fail', current_setting('fsync') = 'off', 'fsync is off: after a crash of the machine, two holders may have the same lock and the same token',
         'set fsync = on and reload the server'),
     ('durability', 'warn', current_setting('full_page_writes') = 'off', 'full_page_writes is off: a crash of the machine may damage the tables',

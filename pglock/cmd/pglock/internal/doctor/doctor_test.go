@@ -347,6 +347,10 @@ func TestStandby(t *testing.T) {
 	onStandby.expect("server", doctor.Fail, "target_session_attrs=read-write")
 	onStandby.expect("rights", doctor.OK, "has those of a user")
 	onStandby.expect("tokens", doctor.OK, "")
+	onStandby.expect("queue rows", doctor.Skip, "run doctor on the primary")
+	reader := onStandby
+	reader.role = "reader"
+	reader.expect("server", doctor.OK, "does not know who waits")
 
 	// A long query on the standby keeps versions on the primary: first without a slot, then with one.
 	p.limits.XIDs = 20

@@ -57,10 +57,14 @@ func (m *model) header() []string {
 	for _, r := range m.view.rates {
 		rate += r
 	}
-	second := fit(m.width, fmt.Sprintf("held %d  waiting %d  %.1f changes/s  oldest transaction %s  connections %d/%d  once %d  notify queue %.0f %%  listening %d  dead rows %d",
+	second := ""
+	if s.Standby {
+		second = text.Standby(s) + "  "
+	}
+	second = fit(m.width, second+fmt.Sprintf("held %d  waiting %d  %.1f changes/s  oldest transaction %s  connections %d/%d  once %d  notify queue %.0f %%  listening %d  dead rows %d",
 		s.Held, s.Waiting, rate, text.Short(s.OldestTransaction), s.Connections, s.MaxConnections, s.Started, 100*s.NotifyQueue, s.Listeners, s.DeadRows))
 	style := faint
-	if s.OldestTransaction > time.Minute || s.NotifyQueue > 0.5 || s.Full() {
+	if s.OldestTransaction > time.Minute || s.NotifyQueue > 0.5 || s.Full() || s.Standby {
 		style = warning
 	}
 	state := []string{style.Render(second)}

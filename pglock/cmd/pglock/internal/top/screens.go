@@ -79,6 +79,13 @@ func count(n int) cell {
 	return cell{text: strconv.Itoa(n)}
 }
 
+func waiters(l inspect.Lock) cell {
+	if l.Standby {
+		return cell{text: text.Waiters(l)}
+	}
+	return count(len(l.Waiters))
+}
+
 func short(d time.Duration) cell { return cell{text: text.Short(d)} }
 
 // named returns text that other programs wrote.
@@ -170,7 +177,7 @@ func heldRows(v view) (rows []row) {
 			if g.ReleaseRequested {
 				holder = cell{holder.text + " (asked to release)", warning}
 			}
-			rows = append(rows, grantRow(l, g, cell{text: string(l.Kind)}, holder, short(g.HeldFor), v.remaining(g), count(len(l.Waiters)), token(g.Token),
+			rows = append(rows, grantRow(l, g, cell{text: string(l.Kind)}, holder, short(g.HeldFor), v.remaining(g), waiters(l), token(g.Token),
 				cell{text: fmt.Sprintf("%.1f", v.rates[l.Name])}, cell{strings.Join(text.Labels(g.Labels), " "), faint}))
 		}
 	}
@@ -254,7 +261,7 @@ func permitRows(v view) (rows []row) {
 		}
 		for _, g := range l.Grants {
 			rows = append(rows, grantRow(l, g, cell{text: string(l.Kind)}, used, named(g.Holder), cell{text: text.Share(l.Kind, g.Permits, g.Exclusive)},
-				short(g.HeldFor), v.remaining(g), count(len(l.Waiters)), token(g.Token)))
+				short(g.HeldFor), v.remaining(g), waiters(l), token(g.Token)))
 		}
 	}
 	return rows
@@ -265,7 +272,7 @@ func electionRows(v view) (rows []row) {
 		payload, ok := l.Labels["payload"]
 		for _, g := range l.Live() {
 			if ok {
-				rows = append(rows, grantRow(l, g, named(g.Holder), named(payload), short(g.HeldFor), v.remaining(g), count(len(l.Waiters)), token(g.Token)))
+				rows = append(rows, grantRow(l, g, named(g.Holder), named(payload), short(g.HeldFor), v.remaining(g), waiters(l), token(g.Token)))
 			}
 		}
 	}

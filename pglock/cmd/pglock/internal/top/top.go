@@ -87,7 +87,11 @@ func Once(ctx context.Context, cfg Config, out io.Writer) error {
 		return err
 	}
 	v := view{Snapshot: s} // without rates, which need an earlier read
+	standby := text.Standby(s.Server)
 	var text strings.Builder
+	if standby != "" && cfg.Screen == "" {
+		fmt.Fprintf(&text, "From %s\n\n", standby)
+	}
 	for i, screen := range screens {
 		if cfg.Screen != "" && cfg.Screen != screen.title {
 			continue
@@ -390,6 +394,8 @@ func (m *model) askToEnd(r row, revoke bool) {
 	switch {
 	case m.ReadOnly:
 		m.note = "read-only"
+	case m.view.Server.Standby:
+		m.note = "a standby changes nothing: connect to the primary"
 	case r.token == 0 || r.lock == "":
 		m.note = "no grant is selected"
 	case revoke:
