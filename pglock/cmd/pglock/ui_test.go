@@ -81,11 +81,11 @@ func TestUISecret(t *testing.T) {
 		if status, body := fetch(t, address); status != 200 || !strings.Contains(body, "account:17") {
 			t.Errorf("%q: %d %s", flags, status, body)
 		}
-		if status, body := fetch(t, address + "/lock?name=account:17"); status != 200 || !strings.Contains(body, `action="release?`) {
+		if status, body := fetch(t, address+"/lock?name=account:17"); status != 200 || !strings.Contains(body, `action="release?`) {
 			t.Errorf("%q: %d %s", flags, status, body)
 		}
 		for _, path := range []string{"/", "/lock?name=account:17", "/release?name=account:17", "/ui.js", "/x/lock?name=account:17"} {
-			if status, body := fetch(t, "http://" + u.Host + path); status != 404 || strings.Contains(body, "account") {
+			if status, body := fetch(t, "http://"+u.Host+path); status != 404 || strings.Contains(body, "account") {
 				t.Errorf("%q: %s without the secret: %d %s", flags, path, status, body)
 			}
 		}
