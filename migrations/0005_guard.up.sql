@@ -267,22 +267,79 @@ END
 $$;
 COMMENT ON FUNCTION advance(text, bigint) IS 'pglock: raise the mark of a resource to this token, or fail with PGL01 if it is higher';
 
+-- What package schedule keeps of a job beside its last tick, all times in microseconds since 1970. A row
+-- is written under the job's lease, except triggered, and is never pruned.
+CREATE TABLE scheduled_jobs (
+    job         lock_name PRIMARY KEY,
+    failed_tick bigint,  -- the last tick whose run has failed
+    attempts    integer, -- how often it has
+    error       text CHECK (octet_length(error) <= 512), -- of its last run
+    triggered   bigint   -- the last extra tick that trigger_job has made
+) WITH (fillfactor = 70);
+COMMENT ON TABLE scheduled_jobs IS 'pglock: the failed runs of the jobs of package schedule, and their extra ticks';
+
 -- The jobs of package schedule. A job's last tick is a mark, in microseconds since 1970, of a resource
 -- with its name; its lock has the tick that is being run, and the one after it as far as its runner knows it.
+-- A tick that has failed is later than the last tick while it may be repeated.
 -- Anybody may write a mark or a label, so none of them may make the view fail.
 CREATE VIEW schedules WITH (security_barrier) AS
-SELECT substr(h.resource, length('last tick: ') + 1) AS job,
-       CASE WHEN h.token < 253402300800000000 THEN to_timestamp(h.token / 1000000.0) END AS last_tick,
-       left(l.labels ->> 'next', 512) AS next_tick, left(x.running, 512) AS running, left(x.holder, 512) AS holder
-FROM fencing_high_water AS h
-LEFT JOIN distributed_locks AS l ON l.name = substr(h.resource, length('last tick: ') + 1)
+SELECT job, h.at AS last_tick, left(l.labels ->> 'next', 512) AS next_tick, left(x.running, 512) AS running, left(x.holder, 512) AS holder,
+       left(l.labels ->> 'timezone', 512) AS timezone, CASE WHEN j.at >= h.at OR h.at IS NULL THEN j.at END AS failed_tick,
+       CASE WHEN j.at >= h.at OR h.at IS NULL THEN j.attempts END AS attempts, CASE WHEN j.at >= h.at OR h.at IS NULL THEN j.error END AS error,
+       CASE WHEN j.extra > h.at OR h.at IS NULL THEN j.extra END AS triggered
+FROM (SELECT substr(w.resource, length('last tick: ') + 1) AS job, CASE WHEN w.token < 253402300800000000 THEN to_timestamp(w.token / 1000000.0) END AS at
+      FROM fencing_high_water AS w WHERE w.resource LIKE 'last tick: %') AS h
+FULL JOIN (SELECT k.job::text AS job, k.attempts, k.error, CASE WHEN k.failed_tick BETWEEN 0 AND 253402300800000000 THEN to_timestamp(k.failed_tick / 1000000.0) END AS at,
+                  CASE WHEN k.triggered BETWEEN 0 AND 253402300800000000 THEN to_timestamp(k.triggered / 1000000.0) END AS extra
+           FROM scheduled_jobs AS k) AS j USING (job)
+LEFT JOIN distributed_locks AS l ON l.name = job
 LEFT JOIN LATERAL (SELECT l.labels ->> 'tick', l.holder
-                   WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()) AS x (running, holder) ON true
-WHERE h.resource LIKE 'last tick: %';
+                   WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()) AS x (running, holder) ON true;
 CREATE INDEX last_ticks ON fencing_high_water (resource) WHERE resource LIKE 'last tick: %'; -- there may be millions of marks
 COMMENT ON VIEW schedules IS 'pglock: the jobs of package schedule that have run';
 COMMENT ON COLUMN schedules.next_tick IS 'the tick after the last one that began, as its runner said, RFC 3339; null if unknown';
 COMMENT ON COLUMN schedules.running IS 'the tick that is being run, RFC 3339; null if none is';
+COMMENT ON COLUMN schedules.failed_tick IS 'the last tick, if it has failed, or a later one that has failed and may be repeated; null if none has';
+COMMENT ON COLUMN schedules.triggered IS 'an extra tick that no process has run yet; null if there is none';
+
+-- Returns the time, and what is known of a job, with 0 where nothing is.
+-- SECURITY DEFINER: the marks of other resources are not for everyone.
+CREATE FUNCTION job_state(job_name text, OUT at timestamptz, OUT last_tick bigint, OUT failed_tick bigint, OUT attempts integer, OUT triggered bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    at := clock_timestamp();
+    last_tick := coalesce((SELECT h.token FROM "<here>".fencing_high_water AS h WHERE h.resource = 'last tick: ' || job_name), 0);
+    SELECT j.failed_tick, j.attempts, j.triggered INTO failed_tick, attempts, triggered FROM "<here>".scheduled_jobs AS j WHERE j.job = job_name;
+    failed_tick := coalesce(failed_tick, 0);
+    attempts := coalesce(attempts, 0);
+    triggered := coalesce(triggered, 0);
+END
+$$;
+COMMENT ON FUNCTION job_state(text) IS 'pglock: the last tick of a job, the failures of the one after it, and its extra tick';
+
+-- Makes an extra tick of a job, at the time of the call, which the next process that looks for ticks runs. It is
+-- later than the last tick, so it is recorded like any other. If one is pending, it stays. The outcome is triggered,
+-- or why nothing was done: running or unknown.
+CREATE FUNCTION trigger_job(job_name text, OUT outcome text, OUT tick bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s record;
+BEGIN
+    SELECT * INTO s FROM "<here>".job_state(job_name);
+    IF s.last_tick = 0 AND NOT EXISTS (SELECT FROM "<here>".scheduled_jobs AS j WHERE j.job = job_name) THEN
+        outcome := 'unknown';
+    ELSIF EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.name = job_name AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()) THEN
+        outcome := 'running';
+    ELSE
+        INSERT INTO "<here>".scheduled_jobs AS j (job, triggered)
+        VALUES (job_name, greatest((extract(epoch FROM s.at) * 1000000)::bigint, s.last_tick + 1))
+        ON CONFLICT (job) DO UPDATE SET triggered = CASE WHEN j.triggered > s.last_tick THEN j.triggered ELSE excluded.triggered END
+        RETURNING 'triggered', j.triggered INTO outcome, tick;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION trigger_job(text) IS 'pglock: an extra run of a job of package schedule, by whichever process serves it';
 
 -- Grants a role rights on the objects of these names that exist. It finds them in the catalog, so a
 -- function that a stranger has left in the caller's search_path, or in this schema, runs with
@@ -329,7 +386,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_writer(role_name);
     PERFORM "<here>".grant_on(role_name, 'SELECT, INSERT, UPDATE, DELETE', 'TABLE',
-        '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}');
+        '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits,scheduled_jobs}');
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,schedules,operator_actions,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
@@ -337,7 +394,7 @@ BEGIN
           pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,commit_lazily,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,record_action,next_ticket,once_claim,
           acquire,renew,release,wait_ticket,leave,watch,check_client,leave_queue,
-          nested_wait,end_nested_wait,find_deadlock,wait_names,wait_edges,stuck_edges,cycle_words}');
+          nested_wait,end_nested_wait,find_deadlock,wait_names,wait_edges,stuck_edges,cycle_words,job_state,trigger_job}');
 END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
@@ -365,7 +422,7 @@ END
 $$;
 COMMENT ON FUNCTION revoke_role(text) IS 'pglock: take away from a role what the grant functions gave it';
 
-REVOKE EXECUTE ON FUNCTION check_fence, guard, bind, advance, fencing_seal, unsealed FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION check_fence, guard, bind, advance, fencing_seal, unsealed, job_state FROM PUBLIC;
 
 SELECT pin_functions();
 

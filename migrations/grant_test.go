@@ -59,6 +59,7 @@ var (
 		"EXECUTE on check_client", "EXECUTE on leave_queue",
 		"EXECUTE on nested_wait", "EXECUTE on end_nested_wait", "EXECUTE on find_deadlock", "EXECUTE on wait_names", "EXECUTE on wait_edges", "EXECUTE on stuck_edges", "EXECUTE on cycle_words",
 		"DELETE on nested_waits", "INSERT on nested_waits", "SELECT on nested_waits", "UPDATE on nested_waits",
+		"DELETE on scheduled_jobs", "INSERT on scheduled_jobs", "SELECT on scheduled_jobs", "UPDATE on scheduled_jobs", "EXECUTE on job_state", "EXECUTE on trigger_job",
 	)
 )
 

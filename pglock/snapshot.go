@@ -103,7 +103,8 @@ func scanServer(s *inspect.Snapshot, r pgx.Rows) error {
 
 func scanSchedule(r pgx.CollectableRow) (s inspect.Schedule, err error) {
 	var next, running string
-	err = r.Scan(&s.Job, (*zeronull.Timestamptz)(&s.Last), &next, &running, &s.Holder)
+	err = r.Scan(&s.Job, (*zeronull.Timestamptz)(&s.Last), &next, &running, &s.Holder, &s.Zone,
+		(*zeronull.Timestamptz)(&s.Failed), &s.Attempts, &s.Error)
 	s.Next, s.Running = tickOf(next), tickOf(running)
 	return s, err
 }

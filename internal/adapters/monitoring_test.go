@@ -131,7 +131,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s has no row in README.md", name)
 		}
 	}
-	if len(alerts) != 14 || strings.Count(document, "| `Pglock") != len(alerts) {
+	if len(alerts) != 15 || strings.Count(document, "| `Pglock") != len(alerts) {
 		t.Errorf("%d alerts, and %d rows", len(alerts), strings.Count(document, "| `Pglock"))
 	}
 	// Control: promtool notices a rule that never fires.
@@ -234,7 +234,8 @@ func TestQueries(t *testing.T) {
 	locktest.OK(t, err)
 	run, err := hourly.BeginDue(ctx, schedule.Every(time.Hour))
 	locktest.OK(t, err)
-	locktest.OK(t, run.End(ctx))
+	_, err = run.Fail(ctx, errors.New("no paper"))
+	locktest.OK(t, err)
 	for i, text := range []string{"soon", "2026-02-31T25:61:61Z", "2026-02-31T99:59:59Z", "0000-01-01T00:00:00Z", "2026-13-01T00:00:00Z"} { // labels are anybody's
 		name := fmt.Sprint("job:", i)
 		_, err := c.Acquire(ctx, name, pglock.WithLabels(map[string]string{"next": text}))
@@ -252,8 +253,9 @@ func TestQueries(t *testing.T) {
 	})
 	want := map[string]float64{ // as postgres_exporter names them, with the first label
 		`pglock_held_locks{account}`: 2, `pglock_held_locks{}`: 1, `pglock_waiting_clients{account}`: 1,
-		`pglock_tick_expected_seconds{hourly}`: float64(run.Tick().Add(time.Hour).Unix()),
-		`pglock_once_running`:                  0, `pglock_once_unresolved`: 1,
+		`pglock_tick_expected_seconds{hourly}`:  float64(run.Tick().Add(time.Hour).Unix()),
+		`pglock_tick_failures_attempts{hourly}`: 1, `pglock_tick_failures_attempts{report}`: 0,
+		`pglock_once_running`: 0, `pglock_once_unresolved`: 1,
 	}
 	got := map[string]float64{}
 	for space, q := range parse[map[string]query](t, "queries.yaml") {

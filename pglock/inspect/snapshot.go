@@ -110,6 +110,11 @@ type Schedule struct {
 	Next    time.Time // the tick after the last one that began; zero if unknown
 	Running time.Time // the tick that is being run; zero if none
 	Holder  string    // that runs it
+	Zone    string    // of the schedule, as its runner said
+
+	Failed   time.Time // Last if that has failed, or a later tick that may be repeated; zero if none has
+	Attempts int       // of the tick Failed
+	Error    string    // of the last one of them
 }
 
 // Late returns how long the next tick has been due without a run that began, or 0.

@@ -5,3 +5,4 @@ DELETE FROM pglock.lock_waiters;
 DELETE FROM pglock.nested_waits;
 DELETE FROM pglock.once_keys;
 DELETE FROM pglock.fencing_high_water;
+DELETE FROM pglock.scheduled_jobs;

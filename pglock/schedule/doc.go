@@ -57,9 +57,9 @@
 //	     │                                          if the holder runs this tick
 //	run meanwhile? ── yes ──▶ ErrDone
 //	     │
-//	run the function under the lease's context
+//	wait, if the tick has failed before; run the function under the lease's context
 //	     │
-//	record the tick, guarded by the lease; release
+//	record the tick, or a failure that is repeated, guarded by the lease; release
 //
 // A tick that is recorded never runs again. A tick is not recorded if its runner died or lost the
 // lease. Another process that waits for the lease then runs it, at the latest when the TTL has
@@ -90,6 +90,9 @@
 // at Warn: the job's own error, a lost lease, and a tick that could not be run, because the
 // database is unreachable or an earlier tick still runs. [WithReport] receives the results, for
 // metrics. A tick of another process ([Done]) is logged at Debug, and not reported.
+//
+// A run that fails counts as run, unless [WithRetry] has it repeated. Either way the database has the
+// last failure of a job, which the view schedules shows until a later run succeeds.
 //
 // # Limits
 //

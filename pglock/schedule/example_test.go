@@ -36,6 +36,25 @@ func ExampleJob_Run() {
 	// context canceled
 }
 
+// A run that fails is repeated, by another replica if one waits.
+func ExampleWithRetry() {
+	client, stop := locktest.ExampleClient() // see pglock.Open
+	defer stop()
+
+	job, err := schedule.New(client, "nightly-report", schedule.WithRetry(3, time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = job.RunDue(context.Background(), schedule.Daily("03:00", time.UTC), func(context.Context, *pglock.Lease) error {
+		fmt.Println("report")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// report
+	// <nil>
+}
+
 // almostThree returns a clock that begins a tenth of a second before three at night.
 func almostThree() func() time.Time {
 	ahead := time.Until(time.Date(2024, 11, 21, 2, 59, 59, 900_000_000, time.UTC))

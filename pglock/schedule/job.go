@@ -82,7 +82,7 @@ func (j *Job) due(s Schedule) (claim, error) {
 	case tick.IsZero():
 		return claim{}, j.refuse(ErrDone, "no tick is due")
 	}
-	return claimOf(s, tick), nil
+	return claimOf(s, tick), j.checkRetry(s, tick)
 }
 
 // BeginPer starts a run unless one began less than period ago by the database's clock. A run may
@@ -153,14 +153,19 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	}
 	// Another process may have run the tick between the first check and the grant, or one of its
 	// zone, whose labels are gone.
-	tick, last, err := j.check(ctx, c)
-	if known := c.of == nil || last.Equal(before) || last.Equal(began.Truncate(time.Microsecond)) || isTick(c.of, last.In(tick.Location())); err == nil && !known {
+	tick, now, err := j.check(ctx, c)
+	last := now.last
+	if known := c.of == nil || last.Equal(before.last) || last.Equal(began.Truncate(time.Microsecond)) || isTick(c.of, last.In(tick.Location())); err == nil && !known {
 		err = j.refuse(ErrZone, "tick %s is not run, because %s was run meanwhile, by another schedule or time zone: must be one on all hosts", format(tick), format(last))
+	}
+	r := &Run{j, lease, tick, c.after(tick), now.attemptsAt(tick), time.Now()}
+	if err == nil {
+		err = r.pause(ctx)
 	}
 	if err != nil {
 		return nil, errs.Join(err, release(ctx, lease))
 	}
-	return &Run{j, lease, tick, time.Now()}, nil
+	return r, nil
 }
 
 // The labels of the job's lease with the tick that its holder runs, with the tick after it, and with

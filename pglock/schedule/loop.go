@@ -37,6 +37,9 @@ func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 	if err := checkSchedule(s, j.wallClock()); err != nil {
 		return err
 	}
+	if err := j.checkRetry(s, s.Next(j.wallClock())); err != nil {
+		return err
+	}
 	defer j.expect(ctx, time.Time{})
 	tick, err := j.firstTick(ctx, s)
 	for ; err == nil && !tick.IsZero(); tick = s.Next(tick) {
@@ -105,12 +108,12 @@ func isFinal(err error) bool {
 func (j *Job) firstTick(ctx context.Context, s Schedule) (tick time.Time, err error) {
 	began := j.wallClock()
 	err = j.again(ctx, time.Time{}, func(first bool) (done bool, err error) {
-		last, _, err := j.readMark(ctx)
+		known, err := j.read(ctx)
 		switch {
-		case err == nil && (last.IsZero() || last.After(began)):
+		case err == nil && (known.last.IsZero() || known.last.After(began)):
 			tick = s.Next(began)
 		case err == nil:
-			tick = s.Next(last)
+			tick = s.Next(known.last)
 		case errors.Is(err, pglock.ErrClosed):
 			return false, err
 		case ctx.Err() == nil && first:

@@ -22,30 +22,42 @@ const markPrefix = schema.LastTick
 // maxAhead is how far a machine's clock may be ahead of the database's.
 const maxAhead = time.Minute
 
-// errRollback makes a transaction that only reads the mark roll back.
-var errRollback = errors.New("schedule: roll back")
+// state is what the database knows of the job. Times are zero where it knows nothing.
+type state struct {
+	now      time.Time // by the database's clock
+	last     time.Time // the last tick that was run
+	failed   time.Time // the last tick that has failed
+	attempts int       // how often it has
+}
 
-// readMark returns the last tick that was run, or the zero time if there is none, and the time by
-// the database's clock. It tries to set the lowest mark: the error names the mark that refuses.
-// Nothing is written unless there is no mark yet, and that is rolled back.
-func (j *Job) readMark(ctx context.Context) (last, now time.Time, err error) {
-	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
-			return err
-		}
-		if err := j.advance(ctx, tx, 1); err != nil {
-			return err
-		}
-		return errRollback
-	})
-	var stale *fencing.StaleError
-	switch {
-	case errors.Is(err, errRollback):
-		return time.Time{}, now, nil
-	case errors.As(err, &stale):
-		return time.UnixMicro(int64(stale.Current)), now, nil
+// attemptsAt returns how often a tick has failed.
+func (s state) attemptsAt(tick time.Time) int {
+	if !tick.Truncate(time.Microsecond).Equal(s.failed) {
+		return 0
 	}
-	return time.Time{}, now, err
+	return s.attempts
+}
+
+const stateSQL = "SELECT at, last_tick, failed_tick, attempts FROM pglock.job_state($1::text)"
+
+func (j *Job) read(ctx context.Context) (s state, err error) {
+	var last, failed int64
+	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var attempts int32
+		err := tx.QueryRow(ctx, schema.Render(stateSQL, j.client.Schema()), j.name).Scan(&s.now, &last, &failed, &attempts)
+		s.attempts = int(attempts)
+		return err
+	})
+	s.last, s.failed = markTime(last), markTime(failed)
+	return s, err
+}
+
+// markTime returns the time of a mark, and the zero time for 0.
+func markTime(mark int64) time.Time {
+	if mark == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(mark)
 }
 
 // claim is what a run wants to run: a tick, or the job once per period.
@@ -57,6 +69,15 @@ type claim struct {
 }
 
 func claimOf(s Schedule, tick time.Time) claim { return claim{tick: tick, next: s.Next(tick), of: s} }
+
+// after returns the time from which a run that began with tick is not repeated: the next tick, or the
+// zero time if that is unknown.
+func (c claim) after(tick time.Time) time.Time {
+	if c.period > 0 {
+		return tick.Add(c.period)
+	}
+	return c.next
+}
 
 // zone returns the time zone of the schedule, or the empty string if the schedule is unknown or has
 // none.
@@ -105,43 +126,46 @@ func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error
 }
 
 // check returns the tick to run, or why it must not be run: ErrDone, ErrClock, ErrMissed. With a
-// period the tick is the time by the database's clock. last is the last tick that was run.
+// period the tick is the time by the database's clock, or that of the run that has failed since.
 //
 // Begin refuses ticks that are ahead by more than maxAhead, so a mark that is further ahead was
 // recorded by a wrong clock, or the clock is wrong now. The ticks up to the mark may have been run
 // or not, so none of them runs, but they don't pass for done either: that would stop the job
 // silently.
-func (j *Job) check(ctx context.Context, c claim) (tick, last time.Time, err error) {
+func (j *Job) check(ctx context.Context, c claim) (tick time.Time, s state, err error) {
 	if c.period == 0 && c.tick.UnixMicro() <= 1 {
-		return tick, last, errs.InvalidOption("schedule", "tick %s is too early: must be after 1970", format(c.tick))
+		return tick, s, errs.InvalidOption("schedule", "tick %s is too early: must be after 1970", format(c.tick))
 	}
-	last, now, err := j.readMark(ctx)
-	if err != nil {
-		return tick, last, err
+	if s, err = j.read(ctx); err != nil {
+		return tick, s, err
 	}
-	if ahead := last.Sub(now); ahead > maxAhead {
-		return tick, last, j.refuse(ErrClock, "the last recorded tick, %s, is %v ahead of the database's clock, which is or was wrong: correct the clock, or delete the row %q of table %s.fencing_high_water",
-			format(last), ahead.Round(time.Second), markPrefix+j.name, j.client.Schema())
+	if ahead := s.last.Sub(s.now); ahead > maxAhead {
+		return tick, s, j.refuse(ErrClock, "the last recorded tick, %s, is %v ahead of the database's clock, which is or was wrong: correct the clock, or delete the row %q of table %s.fencing_high_water",
+			format(s.last), ahead.Round(time.Second), markPrefix+j.name, j.client.Schema())
 	}
 	if c.period > 0 {
-		if since := now.Sub(last); since < c.period-early(c.period) {
-			return tick, last, j.refuse(ErrDone, "the last run began at %s, %v ago: the next one may begin %v after it",
-				format(last), since.Round(time.Second), c.period)
+		since := s.now.Sub(s.last)
+		switch {
+		case since < c.period-early(c.period):
+			err = j.refuse(ErrDone, "the last run began at %s, %v ago: the next one may begin %v after it",
+				format(s.last), since.Round(time.Second), c.period)
+		case s.failed.After(s.last) && s.now.Sub(s.failed) < c.period:
+			return s.failed, s, nil
 		}
-		return now, last, nil
+		return s.now, s, err
 	}
-	ahead := c.tick.Sub(now)
+	ahead := c.tick.Sub(s.now)
 	switch {
-	case last.UnixMicro() >= c.tick.UnixMicro():
+	case s.last.UnixMicro() >= c.tick.UnixMicro():
 		err = j.refuse(ErrDone, "tick %s was already run", format(c.tick))
 	case ahead > maxAhead:
 		err = j.refuse(ErrClock, "tick %s is %v ahead of the database's clock: must be %v at most",
 			format(c.tick), ahead.Round(time.Millisecond), maxAhead)
-	case j.cfg.maxLate > 0 && -ahead > j.cfg.maxLate:
+	case j.cfg.maxLate > 0 && -ahead > j.cfg.maxLate && s.attemptsAt(c.tick) == 0:
 		err = j.refuse(ErrMissed, "tick %s is %v late: must be %v at most",
 			format(c.tick), -ahead.Round(time.Millisecond), j.cfg.maxLate)
 	}
-	return c.tick, last, err
+	return c.tick, s, err
 }
 
 func (j *Job) advance(ctx context.Context, tx pgx.Tx, token fencing.Token) error {

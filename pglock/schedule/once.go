@@ -18,9 +18,10 @@ type Func = func(ctx context.Context, l *pglock.Lease) error
 // Once returns nil if fn ran and returned nil, and the tick is recorded. It returns an error that
 // wraps ErrDone if the tick was run before. If fn did not run, the error is that of Begin.
 //
-// If fn failed, the error is fn's, and the tick is recorded as run. Two cases leave the tick to
-// another process: ctx was done, or the error is joined with pglock.ErrLost. If fn panics, the tick
-// is recorded, and the panic continues.
+// If fn failed, the error is fn's, and the tick is recorded as run, unless WithRetry repeats it: then
+// Once returns the result of the last attempt, or ErrDone if another process has made it. Two cases
+// leave the tick to another process: ctx was done, or the error is joined with pglock.ErrLost. A
+// panic is a failure, and continues, so that only another process repeats the run.
 func (j *Job) Once(ctx context.Context, tick time.Time, fn Func) error {
 	_, err := j.once(ctx, claim{tick: tick}, j.cfg.wait, fn)
 	return err
@@ -63,14 +64,26 @@ func TickFromContext(ctx context.Context) (tick time.Time, ok bool) {
 	return tick, ok
 }
 
-// once runs fn for a claim. began reports whether fn was called.
+// once runs fn for a claim, again after a failure that is repeated. began reports whether fn was
+// called in the last attempt.
 func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (began bool, err error) {
+	until := time.Now().Add(wait)
+	for {
+		began, again, err := j.attempt(ctx, c, wait, fn)
+		if !again {
+			return began, err
+		}
+		wait = max(min(wait, j.cfg.wait), time.Until(until))
+	}
+}
+
+func (j *Job) attempt(ctx context.Context, c claim, wait time.Duration, fn Func) (began, again bool, err error) {
 	if fn == nil {
-		return false, errs.InvalidOption("schedule", "function is nil: must be set")
+		return false, false, errs.InvalidOption("schedule", "function is nil: must be set")
 	}
 	r, err := j.begin(ctx, c, wait)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	failure := errors.New("the function did not return") // until it has
 	defer func() {                                       // without recover, so that a panic keeps its stack
@@ -78,10 +91,13 @@ func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (b
 			err = errs.Join(err, r.Abandon(ctx))
 			return
 		}
-		err = errs.Join(err, r.end(ctx, failure))
+		repeat, endErr := r.end(ctx, failure)
+		if again, err = repeat && endErr == nil, errs.Join(err, endErr); again {
+			j.cfg.logger().Warn("pglock: tick failed, and is repeated", "job", j.name, "tick", r.tick, "error", err)
+		}
 	}()
 	runCtx, stop := r.lease.WithContext(context.WithValue(ctx, tickKey{}, r.tick))
 	defer stop()
 	failure = fn(runCtx, r.lease)
-	return true, failure
+	return true, false, failure
 }

@@ -51,6 +51,8 @@ type config struct {
 	wait    time.Duration
 	waitSet bool
 	maxLate time.Duration // 0: no limit
+	retries int
+	backoff time.Duration // before the first of them
 	labels  map[string]string
 	report  func(tick time.Time, err error)
 	logger  func() *slog.Logger // called for each log line, since slog.Default can change
@@ -86,6 +88,24 @@ func WithMaxLate(d time.Duration) Option {
 	return func(c *config) error {
 		c.maxLate = d
 		return errs.Require("schedule", d > 0, "maximum lateness %v is too short: must be more than 0", d)
+	}
+}
+
+// WithRetry repeats a run that fails, up to that many times, 1 to 100, by whichever process is granted
+// the job's lease next: one of those that wait for it, and otherwise the same one. The first
+// repetition begins after the backoff, which then doubles, as long as it begins before the next tick
+// is due. A backoff that is not shorter than the interval is refused with the first tick. The
+// processes share the count, also if some of them die. After the last repetition the tick is
+// recorded as run.
+//
+// Run logs each failure that is repeated at Warn, and reports only the last result. By default no
+// run is repeated.
+func WithRetry(retries int, backoff time.Duration) Option {
+	return func(c *config) error {
+		c.retries, c.backoff = retries, backoff
+		return errs.Join(
+			errs.Require("schedule", retries >= 1 && retries <= maxRetries, "number of retries %d is out of range: must be 1 to %d", retries, maxRetries),
+			errs.Require("schedule", backoff > 0, "backoff %v is too short: must be more than 0", backoff))
 	}
 }
 
@@ -170,7 +190,7 @@ func (j *Job) observeBegin(ctx context.Context, c claim, r *Run, err error) {
 
 // observeSkip reports that Run skips ticks, from that one on, unless another process has run them.
 func (j *Job) observeSkip(ctx context.Context, tick time.Time) {
-	if mark, _, err := j.readMark(ctx); err == nil && mark.Before(tick) {
+	if known, err := j.read(ctx); err == nil && known.last.Before(tick) {
 		j.observeBegin(ctx, claim{}, nil, j.refuse(ErrMissed, "tick %s is skipped, because a later one is due", format(tick)))
 	}
 }

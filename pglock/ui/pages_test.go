@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
@@ -80,10 +81,14 @@ func TestPages(t *testing.T) {
 	job, err := schedule.New(f.client, "nightly")
 	locktest.OK(t, err)
 	nothing := func(context.Context, *pglock.Lease) error { return nil }
-	locktest.OK(t, job.RunDue(t.Context(), schedule.Every(time.Hour), nothing))
-	contains(t, "schedules", see(t, h, "/schedules"), "1 job,", ">nightly<", ">waiting<", ">in ")
+	locktest.OK(t, job.RunDue(t.Context(), schedule.In(schedule.Every(time.Hour), time.UTC), nothing))
+	contains(t, "schedules", see(t, h, "/schedules"), "1 job,", ">nightly<", ">waiting<", ">in ", ">UTC<")
 	f.sql(`UPDATE pglock.distributed_locks SET labels = labels || jsonb_build_object('next', to_char(now() AT TIME ZONE 'UTC' - interval '90 min', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) WHERE name = 'nightly'`)
 	contains(t, "schedules", see(t, h, "/schedules"), "late by 1h30m")
+	if job.Once(t.Context(), time.Now(), func(context.Context, *pglock.Lease) error { return errors.New("no paper") }) == nil {
+		t.Error("the run has not failed")
+	}
+	contains(t, "schedules", see(t, h, "/schedules"), ">failed<", "failed 1 time: ", "no paper")
 
 	_, err = once.Do(t.Context(), f.client, "payment/1", make([]byte, 32), func(context.Context, *pglock.Lease) (int, error) { return 0, context.DeadlineExceeded })
 	if err == nil {

@@ -21,7 +21,7 @@ const secretWord = "hunter98secret"
 func FuzzArguments(f *testing.F) {
 	for _, line := range []string{
 		"", "run", "run n -- true", "run --ttl 10s --grace 1s n -- true", "run --permits 3 --weight 2 n -- true", "run --read --write n -- x", "run --also a --also b n -- x",
-		"run --label a=b --label =c n -- x", "run --tick daily@12:00 n -- x", "run --tick cron n -- x", "run --once-per 1h --count-failed n -- x", "run -q -- n -- x", "lead --payload p n -- x",
+		"run --label a=b --label =c n -- x", "run --tick daily@12:00 n -- x", "run --tick cron n -- x", "run --tick 1h --retry 3 --backoff 1s n -- x", "run --once-per 1h --count-failed n -- x", "run -q -- n -- x", "lead --payload p n -- x",
 		"ls --json --held --prefix a", "show n --json", "release n --force --token 7 --reason r", "doctor --json",
 		"migrate up --grant-user a --grant-writer b", "migrate down --yes", "migrate force 3", "migrate version", "--version", "--help", "help run", "completion bash", "__complete run ",
 		"--schema pg_x ls", "--schema= ls", "--database-url postgres://me:" + secretWord + "@h/d ls", "postgres://me:" + secretWord + "@h/d", "run --postgres://me:" + secretWord + "@h/d",

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglock/pglock-go/pglock"
@@ -75,7 +76,9 @@ func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 		} else {
 			err = f.hold(g, signals, child.Command{Path: path, Args: argv, Env: f.environ(g)})
 		}
-		if !errors.Is(err, errLeadershipLost) {
+		if g.again.Load() {
+			f.infof("the command failed, and is repeated: %s", err)
+		} else if !errors.Is(err, errLeadershipLost) {
 			return err
 		}
 		bound = exitTimeout
@@ -100,7 +103,9 @@ type grant struct {
 	lease *pglock.Lease
 	tick  string // with --tick, RFC 3339
 	// end ends the grant after the command has ended with that exit status.
-	end func(ctx context.Context, status int) error
+	end         func(ctx context.Context, status int) error
+	interrupted bool        // the command was, from outside, and has not failed
+	again       atomic.Bool // end has found that the command is repeated
 }
 
 // environ returns the environment of the command. It has each variable once, with its last value.
@@ -217,6 +222,7 @@ func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error
 	case s.lost:
 		return exitStatus(statusLost)
 	}
+	g.interrupted = s.interrupted
 	status := process.Status
 	if endStatus := f.end(g, status, signals); status == 0 || endStatus == statusLost {
 		status = endStatus

@@ -48,6 +48,8 @@ func TestWrongUsage(t *testing.T) {
 		{"run --once-per daily n -- pglock", "--once-per is not a duration"},
 		{"run --once-per 1h --tick 1h n -- pglock", "must be one of them"},
 		{"run --count-failed n -- pglock", "must be with --tick or --once-per"},
+		{"run --retry 3 n -- pglock", "must be with --tick or --once-per"},
+		{"run --tick 1h --backoff 3s n -- pglock", "must be with --retry"},
 		{"show", "no lock name is given"},
 		{"show n postgres://me:secret@host/db", "more than one argument"},
 		{"release --force", "no lock name is given"},

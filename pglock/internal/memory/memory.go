@@ -34,6 +34,7 @@ type Server struct {
 	touched  []*lock                  // since Touched
 	marks    map[string]fencing.Token // of resources
 	keys     map[string]*key          // of package once
+	jobs     map[string]job           // of package schedule
 	nested   []*wait                  // calls that wait while they hold locks
 	down     bool                     // every statement fails
 }
@@ -41,7 +42,7 @@ type Server struct {
 // NewServer returns a server without locks.
 func NewServer() *Server {
 	return &Server{
-		names: map[string]*lock{}, marks: map[string]fencing.Token{}, keys: map[string]*key{},
+		names: map[string]*lock{}, marks: map[string]fencing.Token{}, keys: map[string]*key{}, jobs: map[string]job{},
 	}
 }
 

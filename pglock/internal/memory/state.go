@@ -135,11 +135,11 @@ func (s *Server) emptyUnlogged() {
 func (s *Server) Copy() (promote func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names, marks, keys := copyNames(s.names), maps.Clone(s.marks), copyKeys(s.keys)
+	names, marks, keys, jobs := copyNames(s.names), maps.Clone(s.marks), copyKeys(s.keys), maps.Clone(s.jobs)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.names, s.marks, s.keys, s.order, s.touched = names, marks, keys, slices.Sorted(maps.Keys(names)), nil
+		s.names, s.marks, s.keys, s.jobs, s.order, s.touched = names, marks, keys, jobs, slices.Sorted(maps.Keys(names)), nil
 		s.emptyUnlogged()
 		s.sequence += 1 << 32 // the timeline
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/link"
 )
@@ -30,12 +31,19 @@ type tx struct {
 	// Guarded by the server's mu:
 	judged []func() error  // of the grants that are guarded, and of the marks
 	raised []fencing.Fence // the marks
+	jobs   []func()        // what the commit changes of jobs
 	over   error           // what a statement gets after one that has failed, or after the end
 }
 
 // Begin begins a transaction.
 func (c *Store) Begin(ctx context.Context) (pgx.Tx, error) {
 	return ask[pgx.Tx](ctx, c, Message{Op: "begin"}, func() pgx.Tx { return &tx{store: c} })
+}
+
+// job is a row of scheduled_jobs.
+type job struct {
+	failed   int64
+	attempts int32
 }
 
 // OnCommit adds an effect to those of a commit, which the network is told, and reports false if
@@ -80,8 +88,12 @@ func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 func (t *tx) query(ctx context.Context, op, sql string, args []any) (a answer) {
 	a.row, a.err = t.run(ctx, Message{Op: op}, func() (row []any, err error) {
 		switch {
-		case sql == "SELECT clock_timestamp()":
-			row = []any{time.Now()}
+		case strings.Contains(sql, ".job_state("):
+			name := args[0].(string)
+			j := t.store.server.jobs[name]
+			row = []any{time.Now(), int64(t.store.server.marks[schema.LastTick+name]), j.failed, j.attempts}
+		case strings.Contains(sql, ".scheduled_jobs "):
+			t.jobs = append(t.jobs, func() { t.store.server.jobs[args[0].(string)] = job{args[1].(int64), int32(args[2].(int))} })
 		case strings.Contains(sql, ".check_fence("):
 			f, refused := t.guard(args)
 			row = []any{f.Name, f.Token, refused == nil, t.store.server.lock(f.Name).token, "read committed"}
@@ -148,6 +160,9 @@ func (t *tx) Commit(ctx context.Context) error {
 		}
 		for _, m := range t.raised {
 			t.store.server.marks[m.Name] = max(m.Token, t.store.server.marks[m.Name])
+		}
+		for _, change := range t.jobs {
+			change()
 		}
 		return nil, nil
 	})

@@ -506,15 +506,18 @@ func (a *actor) campaign() {
 	}
 }
 
-// serve runs a job each second.
+// serve runs a job every other second, and repeats runs that fail.
 func (a *actor) serve() {
-	j, err := schedule.New(a.Client, "job", schedule.WithTTL(3*time.Second), schedule.WithLogger(slog.New(slog.DiscardHandler)))
+	j, err := schedule.New(a.Client, "job", schedule.WithTTL(3*time.Second), schedule.WithRetry(2, 100*time.Millisecond), schedule.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		a.stage.w.Failf("schedule: %v", err)
 		return
 	}
 	_ = j.Run(a.ctx, schedule.Every(2*time.Second), func(ctx context.Context, l *pglock.Lease) error {
 		tick, _ := schedule.TickFromContext(ctx)
+		if a.IntN(4) == 0 {
+			return errors.New("a failure of the simulation")
+		}
 		return pgx.BeginFunc(ctx, a.Node, func(tx pgx.Tx) error {
 			if err := l.Guard(ctx, tx); err != nil {
 				return err

@@ -100,12 +100,12 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
 -- out.
 , relations AS (
     SELECT c.oid, c.relname::text AS name, c.relkind, c.relowner AS owner, c.relacl AS acl, CASE
-               WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
+               WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits,scheduled_jobs}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
                WHEN c.relname = 'fencing_tokens' THEN '{USAGE,SELECT}'
                WHEN c.relname = ANY ('{fencing_secret,fencing_epoch}') THEN '{}'
                ELSE '{SELECT}' END::text[] AS expected
     FROM b JOIN pg_class AS c ON c.relnamespace = b.namespace AND c.relname = ANY (
-        '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits,fencing_tokens,fencing_secret,fencing_epoch,
+        '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits,scheduled_jobs,fencing_tokens,fencing_secret,fencing_epoch,
           fencing_high_water,locks_held,locks_waiting,once_started,schedules,protected_tables,pglock_migrations}')
     WHERE b.usable
 ), functions AS (

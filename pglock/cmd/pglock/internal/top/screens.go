@@ -59,7 +59,7 @@ var screens = []screen{
 	}, electionRows, "No election has a leader."},
 	{"schedules", []column{
 		{title: "JOB", wide: true}, {title: "STATE"}, {title: "LAST TICK", drop: 2}, {title: "AGO", align: right}, {title: "NEXT TICK", drop: 1},
-		{title: "HOLDER", wide: true, drop: 3},
+		{title: "ZONE", drop: 5}, {title: "HOLDER", wide: true, drop: 4}, {title: "ERROR", wide: true, drop: 3},
 	}, scheduleRows, "No job has run."},
 	{"once", []column{
 		{title: "KEY", wide: true}, {title: "STATE"}, {title: "HOLDER", wide: true, drop: 1}, {title: "STARTED", align: right},
@@ -287,8 +287,10 @@ func scheduleRows(v view) (rows []row) {
 			state = cell{"runs", good}
 		case late > 0:
 			state = cell{"late by " + text.Short(late), bad}
+		case s.Attempts > 0:
+			state = cell{fmt.Sprintf("failed %d×", s.Attempts), bad}
 		}
-		rows = append(rows, row{cells: []cell{named(s.Job), state, at(s.Last), since(s.Last, v.At), at(s.Next), named(s.Holder)}, lock: s.Job, key: s.Job})
+		rows = append(rows, row{cells: []cell{named(s.Job), state, at(s.Last), since(s.Last, v.At), at(s.Next), named(s.Zone), named(s.Holder), named(s.Error)}, lock: s.Job, key: s.Job})
 	}
 	return rows
 }

@@ -68,7 +68,7 @@ func everything() inspect.Snapshot {
 	return inspect.Snapshot{
 		At: began, Server: inspect.Server{Version: "15.1", Database: hostile, Held: 3}, Matching: 3, Locks: []inspect.Lock{lock, evil, sem},
 		Once:      []inspect.Attempt{{Key: hostile, Token: 1, Holder: hostile, StartedAt: began.Add(-time.Hour), CreatedAt: began.Add(-time.Hour)}},
-		Schedules: []inspect.Schedule{{Job: hostile, Last: began.Add(-2 * time.Hour), Next: began.Add(-time.Hour)}},
+		Schedules: []inspect.Schedule{{Job: hostile, Last: began.Add(-2 * time.Hour), Next: began.Add(-time.Hour), Error: hostile, Zone: hostile}},
 		Advisory:  []advisory.Usage{{Key: advisory.KeyFromInt64(1), Granted: true, ApplicationName: hostile}},
 	}
 }
