@@ -104,7 +104,7 @@ func scanServer(s *inspect.Snapshot, r pgx.Rows) error {
 func scanSchedule(r pgx.CollectableRow) (s inspect.Schedule, err error) {
 	var next, running string
 	err = r.Scan(&s.Job, (*zeronull.Timestamptz)(&s.Last), &next, &running, &s.Holder, &s.Zone,
-		(*zeronull.Timestamptz)(&s.Failed), &s.Attempts, &s.Error)
+		(*zeronull.Timestamptz)(&s.Failed), &s.Attempts, &s.Error, (*zeronull.Timestamptz)(&s.Triggered))
 	s.Next, s.Running = tickOf(next), tickOf(running)
 	return s, err
 }

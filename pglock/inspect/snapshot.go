@@ -103,7 +103,7 @@ type Attempt struct {
 	Running   bool      // its lease is held; otherwise the outcome is unknown
 }
 
-// Schedule is a job of package schedule that has run.
+// Schedule is a job of package schedule that has run, or whose first tick is awaited.
 type Schedule struct {
 	Job     string
 	Last    time.Time // the last tick that was run
@@ -115,6 +115,8 @@ type Schedule struct {
 	Failed   time.Time // Last if that has failed, or a later tick that may be repeated; zero if none has
 	Attempts int       // of the tick Failed
 	Error    string    // of the last one of them
+
+	Triggered time.Time // an extra tick that no process has begun yet; zero if none
 }
 
 // Late returns how long the next tick has been due without a run that began, or 0.

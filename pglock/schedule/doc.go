@@ -17,6 +17,7 @@
 //	RunDue    the caller: a crontab, a Kubernetes CronJob, another scheduler
 //	Once      the caller, who also knows the tick
 //	OncePer   no timer: once in a period, at any time
+//	Trigger   an operator: an extra run now, by one of those above
 //
 // With a scheduler that has the timer, such as that of robfig/cron, spec is passed twice:
 //

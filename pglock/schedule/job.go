@@ -61,17 +61,17 @@ const maxName = errs.MaxName - len(markPrefix)
 //
 // ctx bounds Begin only.
 func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
-	return j.begin(ctx, claim{tick: tick}, j.cfg.wait)
+	return j.begin(ctx, &claim{tick: tick}, j.cfg.wait)
 }
 
-// BeginDue is Begin for the tick of s that is due: see Due. If no tick was ever due, the error
-// wraps ErrDone. If the last tick is that of a process in another time zone, it wraps ErrZone.
+// BeginDue is Begin for the tick of s that is due: see Due. If that was run, it is Begin for the extra
+// tick of Trigger that is pending. If no tick was ever due, the error wraps ErrDone. If the last tick is that of a process in another time zone, it wraps ErrZone.
 func (j *Job) BeginDue(ctx context.Context, s Schedule) (*Run, error) {
 	c, err := j.due(s)
 	if err != nil {
 		return nil, err
 	}
-	return j.begin(ctx, c, j.cfg.wait)
+	return j.begin(ctx, &c, j.cfg.wait)
 }
 
 func (j *Job) due(s Schedule) (claim, error) {
@@ -91,15 +91,16 @@ func (j *Job) due(s Schedule) (claim, error) {
 // BeginPer waits as Begin does, and returns the same errors. The period must be a millisecond or
 // more.
 func (j *Job) BeginPer(ctx context.Context, period time.Duration) (*Run, error) {
-	return j.begin(ctx, claim{period: period}, j.cfg.wait)
+	return j.begin(ctx, &claim{period: period}, j.cfg.wait)
 }
 
-// begin waits for the time of wait until no other run of the job is in progress here or elsewhere.
-func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (r *Run, err error) {
+// begin waits for the time of wait until no other run of the job is in progress here or elsewhere. If
+// the tick of the claim was run, and an extra one is pending, the claim becomes that one.
+func (j *Job) begin(ctx context.Context, c *claim, wait time.Duration) (r *Run, err error) {
 	if c.tick.IsZero() && c.period < time.Millisecond {
 		return nil, errs.InvalidOption("schedule", "period %v is too short: must be 1ms or more", c.period)
 	}
-	defer func() { j.observeBegin(ctx, c, r, err) }()
+	defer func() { j.observeBegin(ctx, *c, r, err) }()
 	until := time.Now().Add(wait)
 	if err := j.enter(ctx, wait); err != nil {
 		return nil, err
@@ -130,11 +131,16 @@ func (j *Job) enter(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
-	tick, before, err := j.check(ctx, c)
+func (j *Job) acquire(ctx context.Context, planned *claim, wait time.Duration) (*Run, error) {
+	tick, before, err := j.check(ctx, *planned)
+	if extra, ok := j.extra(before, planned.of, planned.tick, planned.next); ok && (errors.Is(err, ErrDone) || errors.Is(err, ErrMissed)) {
+		*planned = extra
+		tick, before, err = j.check(ctx, *planned)
+	}
 	if err != nil {
 		return nil, err
 	}
+	c := *planned
 	began, err := j.checkZone(ctx, c)
 	if err != nil {
 		return nil, err
@@ -155,7 +161,7 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	// zone, whose labels are gone.
 	tick, now, err := j.check(ctx, c)
 	last := now.last
-	if known := c.of == nil || last.Equal(before.last) || last.Equal(began.Truncate(time.Microsecond)) || isTick(c.of, last.In(tick.Location())); err == nil && !known {
+	if known := !c.isOf() || last.Equal(before.last) || last.Equal(now.triggered) || last.Equal(began.Truncate(time.Microsecond)) || isTick(c.of, last.In(tick.Location())); err == nil && !known {
 		err = j.refuse(ErrZone, "tick %s is not run, because %s was run meanwhile, by another schedule or time zone: must be one on all hosts", format(tick), format(last))
 	}
 	r := &Run{j, lease, tick, c.after(tick), now.attemptsAt(tick), time.Now()}

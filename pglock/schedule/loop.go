@@ -50,19 +50,18 @@ func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 			}
 		}
 		j.expect(ctx, tick)
-		if !j.sleepUntil(ctx, tick) {
-			return context.Cause(ctx)
+		if err = j.await(ctx, s, tick, fn); err == nil {
+			err = j.runTick(ctx, s, claimOf(s, tick), fn)
 		}
-		err = j.runTick(ctx, s, tick, fn)
 	}
 	return err
 }
 
 // runTick runs a tick and reports its result. A tick that could not begin, or whose lease was lost,
 // is tried again until the next tick is due. It returns an error if the loop must end.
-func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) error {
-	return j.again(ctx, s.Next(tick), func(first bool) (done bool, err error) {
-		began, err := j.once(ctx, claimOf(s, tick), j.waitFor(s, tick), fn)
+func (j *Job) runTick(ctx context.Context, s Schedule, c claim, fn Func) error {
+	return j.again(ctx, c.next, func(first bool) (done bool, err error) {
+		began, err := j.once(ctx, &c, j.waitFor(s, c.tick), fn)
 		lost := errors.Is(err, pglock.ErrLost)
 		switch {
 		case errors.Is(err, pglock.ErrClosed):
@@ -70,7 +69,7 @@ func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) 
 		case ctx.Err() != nil && !lost:
 			return false, context.Cause(ctx)
 		case first || began || isFinal(err):
-			j.report(tick, err)
+			j.report(c.tick, err)
 		}
 		return began && !lost || isFinal(err), nil
 	})
@@ -109,6 +108,9 @@ func (j *Job) firstTick(ctx context.Context, s Schedule) (tick time.Time, err er
 	began := j.wallClock()
 	err = j.again(ctx, time.Time{}, func(first bool) (done bool, err error) {
 		known, err := j.read(ctx)
+		if err == nil && known.last.IsZero() {
+			err = j.register(ctx)
+		}
 		switch {
 		case err == nil && (known.last.IsZero() || known.last.After(began)):
 			tick = s.Next(began)

@@ -24,10 +24,11 @@ const maxAhead = time.Minute
 
 // state is what the database knows of the job. Times are zero where it knows nothing.
 type state struct {
-	now      time.Time // by the database's clock
-	last     time.Time // the last tick that was run
-	failed   time.Time // the last tick that has failed
-	attempts int       // how often it has
+	now       time.Time // by the database's clock
+	last      time.Time // the last tick that was run
+	failed    time.Time // the last tick that has failed
+	attempts  int       // how often it has
+	triggered time.Time // the last extra tick
 }
 
 // attemptsAt returns how often a tick has failed.
@@ -38,17 +39,17 @@ func (s state) attemptsAt(tick time.Time) int {
 	return s.attempts
 }
 
-const stateSQL = "SELECT at, last_tick, failed_tick, attempts FROM pglock.job_state($1::text)"
+const stateSQL = "SELECT at, last_tick, failed_tick, attempts, triggered FROM pglock.job_state($1::text)"
 
 func (j *Job) read(ctx context.Context) (s state, err error) {
-	var last, failed int64
+	var last, failed, triggered int64
 	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var attempts int32
-		err := tx.QueryRow(ctx, schema.Render(stateSQL, j.client.Schema()), j.name).Scan(&s.now, &last, &failed, &attempts)
+		err := tx.QueryRow(ctx, schema.Render(stateSQL, j.client.Schema()), j.name).Scan(&s.now, &last, &failed, &attempts, &triggered)
 		s.attempts = int(attempts)
 		return err
 	})
-	s.last, s.failed = markTime(last), markTime(failed)
+	s.last, s.failed, s.triggered = markTime(last), markTime(failed), markTime(triggered)
 	return s, err
 }
 
@@ -64,11 +65,15 @@ func markTime(mark int64) time.Time {
 type claim struct {
 	tick   time.Time     // zero with a period
 	next   time.Time     // the tick after it; zero if unknown
-	of     Schedule      // whose tick it is; nil if unknown
+	of     Schedule      // whose tick it is, or of which it is an extra one; nil if unknown
+	extra  bool          // an extra tick
 	period time.Duration // zero with a tick
 }
 
 func claimOf(s Schedule, tick time.Time) claim { return claim{tick: tick, next: s.Next(tick), of: s} }
+
+// isOf reports whether the tick is one of a schedule that is known.
+func (c claim) isOf() bool { return c.of != nil && !c.extra }
 
 // after returns the time from which a run that began with tick is not repeated: the next tick, or the
 // zero time if that is unknown.
@@ -95,7 +100,7 @@ func (c claim) zone() string {
 // If no process of that zone is left, the job continues in this zone. So a day never has two runs,
 // and it has one even if the zone changes, unless this process looks for its tick only once.
 func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error) {
-	if c.of == nil {
+	if !c.isOf() {
 		return last, nil
 	}
 	info, err := j.client.Get(ctx, j.name)

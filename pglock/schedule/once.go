@@ -23,7 +23,7 @@ type Func = func(ctx context.Context, l *pglock.Lease) error
 // leave the tick to another process: ctx was done, or the error is joined with pglock.ErrLost. A
 // panic is a failure, and continues, so that only another process repeats the run.
 func (j *Job) Once(ctx context.Context, tick time.Time, fn Func) error {
-	_, err := j.once(ctx, claim{tick: tick}, j.cfg.wait, fn)
+	_, err := j.once(ctx, &claim{tick: tick}, j.cfg.wait, fn)
 	return err
 }
 
@@ -31,7 +31,7 @@ func (j *Job) Once(ctx context.Context, tick time.Time, fn Func) error {
 // RunDue and Run count too: see BeginPer. Its errors are those of Once. A process that must run the
 // job at given times uses Run or RunDue instead.
 func (j *Job) OncePer(ctx context.Context, period time.Duration, fn Func) error {
-	_, err := j.once(ctx, claim{period: period}, j.cfg.wait, fn)
+	_, err := j.once(ctx, &claim{period: period}, j.cfg.wait, fn)
 	return err
 }
 
@@ -48,7 +48,7 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 		return err
 	}
 	j.expect(ctx, c.tick)
-	_, err = j.once(ctx, c, j.waitFor(s, c.tick), fn)
+	_, err = j.once(ctx, &c, j.waitFor(s, c.tick), fn)
 	if ctx.Err() == nil || err == nil || errors.Is(err, pglock.ErrLost) { // otherwise another process runs the tick
 		j.report(c.tick, err)
 	}
@@ -66,7 +66,7 @@ func TickFromContext(ctx context.Context) (tick time.Time, ok bool) {
 
 // once runs fn for a claim, again after a failure that is repeated. began reports whether fn was
 // called in the last attempt.
-func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (began bool, err error) {
+func (j *Job) once(ctx context.Context, c *claim, wait time.Duration, fn Func) (began bool, err error) {
 	until := time.Now().Add(wait)
 	for {
 		began, again, err := j.attempt(ctx, c, wait, fn)
@@ -77,7 +77,7 @@ func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (b
 	}
 }
 
-func (j *Job) attempt(ctx context.Context, c claim, wait time.Duration, fn Func) (began, again bool, err error) {
+func (j *Job) attempt(ctx context.Context, c *claim, wait time.Duration, fn Func) (began, again bool, err error) {
 	if fn == nil {
 		return false, false, errs.InvalidOption("schedule", "function is nil: must be set")
 	}

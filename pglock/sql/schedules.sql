@@ -1,10 +1,10 @@
 -- Returns the first $1 jobs, those first whose last tick is the newest, and last those that run their first tick.
 SELECT s.job, s.last_tick, coalesce(s.next_tick, ''), coalesce(s.running, ''), coalesce(s.holder, ''), coalesce(s.timezone, ''),
-       s.failed_tick, coalesce(s.attempts, 0), coalesce(s.error, '')
+       s.failed_tick, coalesce(s.attempts, 0), coalesce(s.error, ''), s.triggered
 FROM (
-    SELECT v.job, v.last_tick, v.next_tick, v.running, v.holder, v.timezone, v.failed_tick, v.attempts, v.error FROM pglock.schedules AS v
+    SELECT v.job, v.last_tick, v.next_tick, v.running, v.holder, v.timezone, v.failed_tick, v.attempts, v.error, v.triggered FROM pglock.schedules AS v
     UNION ALL
-    SELECT l.name, NULL, left(l.labels ->> 'next', 512), left(l.labels ->> 'tick', 512), left(l.holder, 512), left(l.labels ->> 'timezone', 512), NULL, NULL, NULL
+    SELECT l.name, NULL, left(l.labels ->> 'next', 512), left(l.labels ->> 'tick', 512), left(l.holder, 512), left(l.labels ->> 'timezone', 512), NULL, NULL, NULL, NULL
     FROM pglock.distributed_locks AS l
     WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AND l.labels ->> 'tick' LIKE '____-__-__T%'
       AND NOT EXISTS (SELECT FROM pglock.schedules AS v WHERE v.job = l.name)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/schedule"
 	"github.com/pglock/pglock-go/pglock/ui"
 )
 
@@ -28,6 +31,8 @@ var (
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	job, err := schedule.New(f.client, "job")
+	locktest.OK(t, err)
 	for access, want := range map[ui.Access]struct{ read, release, revoke int }{
 		-1:         {403, 403, 403},
 		ui.None:    {403, 403, 403},
@@ -44,6 +49,16 @@ func TestAccess(t *testing.T) {
 			if forms := strings.Contains(body, `method="post"`); strings.HasPrefix(path, "/lock") && forms {
 				t.Errorf("%d, %s: a form, although the lock is free", access, path)
 			}
+		}
+		tick := time.Now()
+		locktest.OK(t, job.Once(t.Context(), tick, func(context.Context, *pglock.Lease) error { return nil }))
+		if _, body := get(t, h, "/schedules"); strings.Contains(body, `action="trigger?name=job"`) != (want.release == 303) {
+			t.Errorf("%d: the button is wrong: %s", access, body)
+		}
+		w := post(h, "/trigger?name=job", url.Values{})
+		s, err := f.client.Snapshot(t.Context(), inspect.Query{})
+		if locktest.OK(t, err); w.Code != want.release || s.Schedules[0].Triggered.After(tick) != (want.release == 303) {
+			t.Errorf("%d: trigger: %d, %+v", access, w.Code, s.Schedules)
 		}
 		l := f.try(f.client.Lock("held"))
 		_, body := get(t, h, "/lock?name=held")
@@ -135,7 +150,7 @@ func TestOtherSites(t *testing.T) {
 		{"Sec-Fetch-Site", "", "Origin", "https://attacker.example"},
 		{"Sec-Fetch-Site", "", "Origin", "null"},
 	} {
-		for _, path := range []string{"/release", "/revoke"} {
+		for _, path := range []string{"/release", "/revoke", "/trigger"} {
 			if w := post(h, lockPath(path, "n"), revocation(l, ""), headers...); w.Code != http.StatusForbidden {
 				t.Errorf("%q: %s: %d", headers, path, w.Code)
 			}

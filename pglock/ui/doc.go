@@ -14,6 +14,7 @@
 //	/permits    semaphores and readers–writer   /healthz    200, or 503 if the database does not answer
 //	/elections  leaders and candidates          /release    POST: ask a holder to release its lock
 //	/schedules  jobs with their ticks           /revoke     POST: end a grant
+//	                                            /trigger    POST: run a job now
 //
 // # Security
 //

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
 const (
@@ -123,7 +124,7 @@ func statusOf(err error) int {
 		return http.StatusOK
 	case errors.Is(err, pglock.ErrInvalidOption):
 		return http.StatusBadRequest
-	case errors.Is(err, pglock.ErrNotFound), errors.Is(err, pglock.ErrStale), errors.Is(err, pglock.ErrGuarded):
+	case errors.Is(err, pglock.ErrNotFound), errors.Is(err, pglock.ErrStale), errors.Is(err, pglock.ErrGuarded), errors.Is(err, pglock.ErrNotAcquired):
 		return http.StatusConflict
 	}
 	return http.StatusServiceUnavailable
@@ -143,6 +144,13 @@ type action struct {
 var actions = map[string]*action{
 	"release": {"request release", Operate, (*pglock.Client).RequestRelease},
 	"revoke":  {"revoke", Revoke, (*pglock.Client).Revoke},
+	"trigger": {"trigger", Operate, func(c *pglock.Client, ctx context.Context, name string, _ pglock.Token, _ string) error {
+		job, err := schedule.New(c, name)
+		if err == nil {
+			_, err = job.Trigger(ctx)
+		}
+		return err
+	}},
 }
 
 // act answers a form. The page of the lock then shows what the action has changed.
@@ -163,6 +171,10 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request, access Access, a *
 		h.render(w, r, access, refusal, reading{err: err})
 		return
 	}
-	w.Header().Set("Location", "lock?"+url.Values{"name": {name}}.Encode())
+	to := "lock?" + url.Values{"name": {name}}.Encode()
+	if a.name == "trigger" {
+		to = "schedules"
+	}
+	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }

@@ -89,6 +89,21 @@ func TestPages(t *testing.T) {
 		t.Error("the run has not failed")
 	}
 	contains(t, "schedules", see(t, h, "/schedules"), ">failed<", "failed 1 time: ", "no paper")
+	operator := f.handler(ui.Operate)
+	if w := post(operator, "/trigger?name=nightly", nil); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "schedules" {
+		t.Errorf("run now: %d, %s", w.Code, w.Body)
+	}
+	body := see(t, operator, "/schedules")
+	contains(t, "schedules", body, "triggered ")
+	lacks(t, "schedules", body, "Run now")
+	run, err := job.Begin(t.Context(), time.Now())
+	locktest.OK(t, err)
+	for name, want := range map[string]string{"nightly": "the job is being run", "none": "no process has served the job"} {
+		if w := post(operator, "/trigger?name="+name, nil); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d, %s", name, w.Code, w.Body)
+		}
+	}
+	locktest.OK(t, run.Abandon(end))
 
 	_, err = once.Do(t.Context(), f.client, "payment/1", make([]byte, 32), func(context.Context, *pglock.Lease) (int, error) { return 0, context.DeadlineExceeded })
 	if err == nil {

@@ -101,7 +101,7 @@ func exitStatusOf(err error) int {
 		return own.status()
 	case isAny(err, errConnString, pglock.ErrInvalidOption, migrations.ErrNoRole, once.ErrInvalidKey):
 		return statusUsage
-	case isAny(err, once.ErrNotFound, once.ErrInProgress): // of a key
+	case isAny(err, pglock.ErrNotFound, once.ErrNotFound, once.ErrInProgress): // of a job, or a key
 		return statusNoGrant
 	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost

@@ -68,7 +68,7 @@ func newRoot() *cobra.Command {
 		from = schema.Default
 	}
 	root.PersistentFlags().StringVar(&g.schema, "schema", from, "the schema with pglock's tables, or $PGLOCK_SCHEMA")
-	root.AddCommand(newRun(g), newLead(g), newHold(g), newList(g), newShow(g), newWatch(g), newTop(g), newUI(g), newOnce(g), newAsk(g), newRelease(g), newDoctor(g), newMigrate(g))
+	root.AddCommand(newRun(g), newLead(g), newHold(g), newList(g), newShow(g), newWatch(g), newTop(g), newUI(g), newOnce(g), newSchedule(g), newAsk(g), newRelease(g), newDoctor(g), newMigrate(g))
 	for _, command := range extraCommands {
 		root.AddCommand(command(g))
 	}

@@ -193,3 +193,35 @@ func TestFromAHolderToItsSession(t *testing.T) {
 		}
 	}
 }
+
+// TestRunNow: the next process that serves the job runs it once more.
+func TestRunNow(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	if r := c.expect(statusNoGrant, "schedule", "run", "job"); !strings.Contains(r.stderr, "no process has served the job") {
+		t.Errorf("an unknown job: got %+v", r)
+	}
+	run := []string{"run", "--tick", longTick, "job", "--", "sh", "-c", "echo \"$PGLOCK_TICK\""}
+	first := c.expect(0, run...).stdout
+	if r := c.expect(0, run...); r.stdout != "" {
+		t.Errorf("before: got %+v", r)
+	}
+	if r := c.expect(0, "schedule", "run", "job"); !strings.HasPrefix(r.stdout, "triggered job job: its extra tick is 20") {
+		t.Errorf("got %+v", r)
+	}
+	if r := c.expect(0, "schedule", "ls"); !strings.Contains(r.stdout, "triggered") {
+		t.Errorf("while it is pending: got %+v", r)
+	}
+	if extra := c.expect(0, run...).stdout; len(extra) < 20 || extra <= first {
+		t.Errorf("the extra tick is %q, after %q", extra, first)
+	}
+	if r := c.expect(0, run...); r.stdout != "" || !strings.Contains(r.stderr, "was already run") {
+		t.Errorf("after it: got %+v", r)
+	}
+	p := c.start("run", "--tick", "1ms", "job", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.waitForStdout("ready")
+	if r := c.expect(statusNotAcquired, "schedule", "run", "job"); !strings.Contains(r.stderr, "the job is being run") {
+		t.Errorf("while it runs: got %+v", r)
+	}
+	p.end()
+}

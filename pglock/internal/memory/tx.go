@@ -42,8 +42,34 @@ func (c *Store) Begin(ctx context.Context) (pgx.Tx, error) {
 
 // job is a row of scheduled_jobs.
 type job struct {
-	failed   int64
-	attempts int32
+	failed    int64
+	attempts  int32
+	triggered int64
+}
+
+// change changes the row of a job, or makes one, with the commit.
+func (t *tx) change(name string, change func(j *job)) {
+	t.jobs = append(t.jobs, func() {
+		j := t.store.server.jobs[name]
+		change(&j)
+		t.store.server.jobs[name] = j
+	})
+}
+
+// trigger is trigger_job of the migration.
+func (t *tx) trigger(name string) (row []any) {
+	j, known := t.store.server.jobs[name]
+	mark := int64(t.store.server.marks[schema.LastTick+name])
+	switch {
+	case !known && mark == 0:
+		return []any{"unknown", int64(0)}
+	case len(t.store.server.lock(name).live(time.Now())) > 0:
+		return []any{"running", int64(0)}
+	case j.triggered <= mark:
+		j.triggered = max(time.Now().UnixMicro(), mark+1)
+		t.change(name, func(row *job) { row.triggered = j.triggered })
+	}
+	return []any{"triggered", j.triggered}
 }
 
 // OnCommit adds an effect to those of a commit, which the network is told, and reports false if
@@ -91,9 +117,15 @@ func (t *tx) query(ctx context.Context, op, sql string, args []any) (a answer) {
 		case strings.Contains(sql, ".job_state("):
 			name := args[0].(string)
 			j := t.store.server.jobs[name]
-			row = []any{time.Now(), int64(t.store.server.marks[schema.LastTick+name]), j.failed, j.attempts}
+			row = []any{time.Now(), int64(t.store.server.marks[schema.LastTick+name]), j.failed, j.attempts, j.triggered}
+		case strings.Contains(sql, ".trigger_job("):
+			row = t.trigger(args[0].(string))
 		case strings.Contains(sql, ".scheduled_jobs "):
-			t.jobs = append(t.jobs, func() { t.store.server.jobs[args[0].(string)] = job{args[1].(int64), int32(args[2].(int))} })
+			t.change(args[0].(string), func(j *job) {
+				if len(args) > 1 { // a failure
+					j.failed, j.attempts = args[1].(int64), int32(args[2].(int)) //nolint:gosec // at most 101
+				}
+			})
 		case strings.Contains(sql, ".check_fence("):
 			f, refused := t.guard(args)
 			row = []any{f.Name, f.Token, refused == nil, t.store.server.lock(f.Name).token, "read committed"}

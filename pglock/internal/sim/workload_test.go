@@ -177,7 +177,7 @@ func (s *stage) work(ctx context.Context, p *Node) {
 			}
 		})
 	}
-	for _, task := range []func(*actor){(*actor).campaign, (*actor).serve} {
+	for _, task := range []func(*actor){(*actor).campaign, (*actor).serve, (*actor).serveRarely} {
 		if r.IntN(3) == 0 {
 			b := *a
 			b.Rand = rand.New(rand.NewPCG(r.Uint64(), 1))
@@ -506,24 +506,41 @@ func (a *actor) campaign() {
 	}
 }
 
-// serve runs a job every other second, and repeats runs that fail.
-func (a *actor) serve() {
-	j, err := schedule.New(a.Client, "job", schedule.WithTTL(3*time.Second), schedule.WithRetry(2, 100*time.Millisecond), schedule.WithLogger(slog.New(slog.DiscardHandler)))
+// serve runs a job every other second.
+func (a *actor) serve() { a.run("job", 2*time.Second, func(*schedule.Job) {}) }
+
+// serveRarely runs a job twice a minute, and now and then once more.
+func (a *actor) serveRarely() {
+	a.run("rare job", 30*time.Second, func(j *schedule.Job) {
+		for a.ctx.Err() == nil {
+			Sleep(a.ctx, between(a.Rand, 0, 40*time.Second))
+			_, _ = j.Trigger(a.ctx)
+		}
+	})
+}
+
+// run runs a job, and repeats runs that fail.
+func (a *actor) run(name string, period time.Duration, beside func(j *schedule.Job)) {
+	j, err := schedule.New(a.Client, name, schedule.WithTTL(3*time.Second), schedule.WithRetry(2, 100*time.Millisecond), schedule.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		a.stage.w.Failf("schedule: %v", err)
 		return
 	}
-	_ = j.Run(a.ctx, schedule.Every(2*time.Second), func(ctx context.Context, l *pglock.Lease) error {
+	failing := rand.New(rand.NewPCG(a.Uint64(), 1))
+	var tasks sync.WaitGroup
+	tasks.Go(func() { beside(j) })
+	defer tasks.Wait()
+	_ = j.Run(a.ctx, schedule.Every(period), func(ctx context.Context, l *pglock.Lease) error {
 		tick, _ := schedule.TickFromContext(ctx)
-		if a.IntN(4) == 0 {
+		if failing.IntN(4) == 0 {
 			return errors.New("a failure of the simulation")
 		}
 		return pgx.BeginFunc(ctx, a.Node, func(tx pgx.Tx) error {
 			if err := l.Guard(ctx, tx); err != nil {
 				return err
 			}
-			a.stage.ticks.Update(tx, tick.String(), func(n int) int {
-				if mark := a.stage.w.server.Mark(schema.LastTick + "job"); mark >= fencing.Token(tick.UnixMicro()) {
+			a.stage.ticks.Update(tx, name+tick.String(), func(n int) int {
+				if mark := a.stage.w.server.Mark(schema.LastTick + name); mark >= fencing.Token(tick.UnixMicro()) {
 					a.stage.w.failf("schedule: %s runs the tick %v again, which was recorded", a.name, tick)
 				}
 				return n + 1

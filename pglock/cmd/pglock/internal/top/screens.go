@@ -287,6 +287,8 @@ func scheduleRows(v view) (rows []row) {
 			state = cell{"runs", good}
 		case late > 0:
 			state = cell{"late by " + text.Short(late), bad}
+		case !s.Triggered.IsZero():
+			state = cell{text: "triggered"}
 		case s.Attempts > 0:
 			state = cell{fmt.Sprintf("failed %d×", s.Attempts), bad}
 		}

@@ -1,0 +1,100 @@
+package schedule
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// triggerStep is the time between looks of Run for an extra tick.
+const triggerStep = 2 * clockStep
+
+const (
+	triggerSQL  = "SELECT outcome, coalesce(tick, 0) FROM pglock.trigger_job($1::text)"
+	registerSQL = "INSERT INTO pglock.scheduled_jobs (job) VALUES ($1::text) ON CONFLICT DO NOTHING"
+)
+
+// Trigger makes the job run once more, soon, by whichever process serves it: Run looks for such an
+// extra tick every 10 s, and RunDue and BeginDue when their own tick was run. It returns the tick,
+// which is the time of the call by the database's clock.
+//
+// The extra tick is recorded like any other. If no process runs it before the next tick of the
+// schedule, the run of that one counts for it. While an extra tick is pending, Trigger returns that
+// one and adds none.
+//
+// If the job is being run, Trigger changes nothing, and the error wraps ErrRunning and
+// pglock.ErrNotAcquired. If no process has run the job or its loop, the error wraps
+// pglock.ErrNotFound. Other errors are the client's.
+func (j *Job) Trigger(ctx context.Context) (tick time.Time, err error) {
+	var outcome string
+	var mark int64
+	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, schema.Render(triggerSQL, j.client.Schema()), j.name).Scan(&outcome, &mark)
+	})
+	switch {
+	case err != nil:
+		return tick, err
+	case outcome == "running":
+		return tick, errs.Mark(j.refuse(ErrRunning, "nothing was triggered, because the job is being run: must have ended"), pglock.ErrNotAcquired)
+	case outcome == "unknown":
+		return tick, j.refuse(pglock.ErrNotFound, "nothing was triggered, because no process has served the job: must be the name of a job in this schema")
+	}
+	return markTime(mark), nil
+}
+
+// register makes the job known to Trigger before its first tick.
+func (j *Job) register(ctx context.Context) error {
+	return j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, schema.Render(registerSQL, j.client.Schema()), j.name)
+		return err
+	})
+}
+
+// extra returns the claim of the extra tick that is pending, if it lies between two ticks of the
+// schedule, of which the first was dealt with: a tick that is recorded marks those before it as run.
+// No next tick is the zero time.
+func (j *Job) extra(known state, of Schedule, after, next time.Time) (claim, bool) {
+	tick := known.triggered
+	switch {
+	case of == nil, !tick.After(known.last), !tick.After(after), !next.IsZero() && !tick.Before(next):
+		return claim{}, false
+	case j.cfg.maxLate > 0 && known.now.Sub(tick) > j.cfg.maxLate:
+		return claim{}, false
+	}
+	next = of.Next(tick)
+	return claim{tick: tick.In(next.Location()), next: next, of: of, extra: true}, true
+}
+
+// await sleeps until the tick is due, and runs extra ticks meanwhile. The error is that of Run.
+func (j *Job) await(ctx context.Context, s Schedule, tick time.Time, fn Func) error {
+	for {
+		now := j.wallClock()
+		look := now.Add(triggerStep)
+		if !look.Before(tick) {
+			look = tick
+		}
+		if !j.sleepUntil(ctx, look) {
+			return context.Cause(ctx)
+		}
+		if look.Equal(tick) {
+			return nil
+		}
+		bounded, stop := context.WithTimeout(ctx, inspectTimeout)
+		known, err := j.read(bounded)
+		stop()
+		if err != nil { // the tick reports why
+			continue
+		}
+		if c, ok := j.extra(known, s, time.Time{}, tick); ok {
+			if err := j.runTick(ctx, s, c, fn); err != nil {
+				return err
+			}
+			j.expect(ctx, tick)
+		}
+	}
+}
