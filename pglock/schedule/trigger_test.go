@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,4 +154,96 @@ func TestATickComesBeforeItsTrigger(t *testing.T) {
 	if want := []string{"hour", "extra 1", "extra 2"}; !slices.Equal(ran, want) {
 		t.Errorf("ran %q, want %q", ran, want)
 	}
+}
+
+// TestChaosTriggers: processes whose clocks differ look for ticks, while an operator triggers the job, and some runs fail
+// or stop. No tick runs twice, none of the schedule is passed over by an extra one, and none of these is lost. In the
+// control the operator runs the extra ticks at once.
+func TestChaosTriggers(t *testing.T) {
+	t.Parallel()
+	took := 4 * time.Second
+	if os.Getenv("PGLOCK_CHAOS") != "" {
+		took = time.Minute
+	}
+	for name, control := range map[string]bool{"triggers": false, "control": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if wrong := triggered(newFleet(t), took, control); (len(wrong) > 0) != control {
+				t.Errorf("wrong: %q", wrong)
+			}
+		})
+	}
+}
+
+// triggered has four processes run a job for that time, and returns what is wrong.
+func triggered(f fleet, took time.Duration, atOnce bool) (wrong []string) {
+	const period = 250 * time.Millisecond
+	ctx, stop := context.WithCancel(f.t.Context())
+	begin := time.Now().Truncate(period)
+	ok(f.t, f.job().Once(ctx, begin, nothing))
+	var mu sync.Mutex // guards ran and wrong
+	ran := map[time.Time]int{begin.UTC(): 1}
+	run := func(ctx context.Context, _ *pglock.Lease) error {
+		tick, _ := schedule.TickFromContext(ctx)
+		tick = tick.UTC()
+		mu.Lock()
+		defer mu.Unlock()
+		before := tick.Truncate(period)
+		if !tick.Equal(before) && ran[before] == 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(ran)), before.Before) {
+			wrong = append(wrong, fmt.Sprintf("%v runs before the tick %v", tick, before))
+		}
+		if ran[tick]++; ran[tick] > 1 {
+			wrong = append(wrong, fmt.Sprintf("%v runs again", tick))
+		}
+		if rand.IntN(4) == 0 {
+			return errors.New("a failure of the test")
+		}
+		return nil
+	}
+	var processes sync.WaitGroup
+	for n := range 4 {
+		behind := time.Duration(n) * period / 3
+		client := f.client(pglock.WithLogger(nil))
+		processes.Go(func() {
+			job := f.jobOf(client, schedule.WithClock(func() time.Time { return time.Now().Add(-behind) }), schedule.WithLogger(nil))
+			for ctx.Err() == nil {
+				mine, end := context.WithCancel(ctx)
+				_ = job.RunDue(mine, schedule.Every(period), func(ctx context.Context, l *pglock.Lease) error {
+					if rand.IntN(8) == 0 { // it stops before it has done anything
+						end()
+						return ctx.Err()
+					}
+					return run(ctx, l)
+				})
+				end()
+				locktest.WaitUntilPast(time.Now().Add(rand.N(period / 4)))
+			}
+		})
+	}
+	var extra []time.Time
+	shown := func() bool { // an extra tick has run, or the control has shown its mistake
+		mu.Lock()
+		defer mu.Unlock()
+		return len(wrong) > 0 || slices.ContainsFunc(extra, func(tick time.Time) bool { return ran[tick] > 0 })
+	}
+	for operator := f.job(schedule.WithLogger(nil)); time.Since(begin) < took || !shown() && time.Since(begin) < pgtest.Patience; locktest.WaitUntilPast(time.Now().Add(rand.N(period))) {
+		if atOnce {
+			_ = operator.Once(ctx, time.Now(), run)
+		} else if tick, err := operator.Trigger(ctx); err == nil {
+			extra = append(extra, tick.UTC())
+		}
+	}
+	last := time.Now().Add(period)
+	pgtest.Eventually(f.t, "a tick after the last trigger has run", func() bool { return f.seen().Last.After(last) })
+	stop()
+	processes.Wait()
+	for _, tick := range extra {
+		if ran[tick] == 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(ran)), tick.Before) {
+			wrong = append(wrong, fmt.Sprintf("%v is lost", tick))
+		}
+	}
+	if !shown() {
+		wrong = append(wrong, "no extra tick has run")
+	}
+	return wrong
 }
