@@ -57,7 +57,7 @@ func (l Lock) do(ctx context.Context, fn func(context.Context, *Lease) error, op
 	case err != nil:
 		return err
 	}
-	held, err := l.client.acquire(ctx, l.name, cfg, how)
+	held, err := l.acquireAs(ctx, cfg, how)
 	if err != nil {
 		return err
 	}
@@ -73,6 +73,11 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 		}
 		err = errs.Join(err, closed, l.Release(context.WithoutCancel(ctx)))
 	}()
+	if l.cfg.supersede {
+		var end context.CancelFunc
+		ctx, end = l.untilAsked(ctx)
+		defer end()
+	}
 	ctx, stop := l.WithContext(ctx)
 	defer stop()
 	return l.client.reportRefused(ctx, l.fence, fn(ctx, l), observe.OutcomeUnfenced, fencing.ErrUnfenced, fencing.ErrOtherLock)

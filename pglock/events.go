@@ -53,10 +53,10 @@ func since(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// each calls do for every observer that wants an event with that error. The locks of the pruner and
-// of the last ticks, which are not the application's, raise no events.
+// each calls do for every observer that wants an event with that error. The locks of the pruner,
+// of the last ticks and of newest calls, which are not the application's, raise no events.
 func (e *events) each(name string, failure error, do func(*observe.Hooks)) {
-	if name == backend.PruneLock || strings.HasPrefix(name, schema.LastTick) {
+	if name == backend.PruneLock || strings.HasPrefix(name, schema.LastTick) || strings.HasPrefix(name, newestPrefix) {
 		return
 	}
 	if failure != nil || e.debug() {

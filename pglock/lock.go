@@ -179,7 +179,7 @@ func (l Lock) acquire(ctx context.Context, opts []LeaseOption, how acquireMethod
 	if _, err := l.carriedBy(ctx); err != nil {
 		return nil, err
 	}
-	return l.client.acquire(ctx, l.name, cfg, how)
+	return l.acquireAs(ctx, cfg, how)
 }
 
 // configure returns the configuration of a lease of this lock, from the options of the client, of
@@ -195,6 +195,8 @@ func (l Lock) configure(opts []LeaseOption) (*leaseConfig, error) {
 	switch {
 	case err != nil || l.names == nil && !l.permits.Any():
 		return cfg, err
+	case cfg.supersede:
+		return nil, invalidOption("%q: WithSupersede: must be a lock of one name with one holder", l.name)
 	case (l.permits.Any() || l.each != nil) && cfg.minHold > 0:
 		return nil, invalidOption("%q: WithMinHold: must be 0 for a lock with permits", l.name)
 	}

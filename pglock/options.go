@@ -72,6 +72,7 @@ type leaseConfig struct {
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
 	join       bool
+	supersede  bool
 
 	permits leasetable.Permits   // of a semaphore or a readers–writer lock
 	names   []string             // of several names, sorted; nil: one name
