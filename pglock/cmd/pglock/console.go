@@ -66,6 +66,7 @@ const (
 	statusInternal      = 70
 	statusNotAcquired   = 75
 	statusLost          = 76
+	statusSuperseded    = 77
 	statusNotExecutable = 126
 	statusNotFound      = 127
 	statusSignal        = 128 // plus the signal's number
@@ -108,6 +109,8 @@ func exitStatusOf(err error) int {
 	case errors.As(err, &connect),
 		isAny(err, pglock.ErrUnavailable, pglock.ErrSchema, pglock.ErrPrivilege, migrations.ErrDirty, migrations.ErrUntrusted):
 		return statusUnavailable
+	case errors.Is(err, pglock.ErrSuperseded):
+		return statusSuperseded
 	case errors.Is(err, pglock.ErrNotAcquired):
 		return statusNotAcquired
 	}

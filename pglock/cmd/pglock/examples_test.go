@@ -25,7 +25,7 @@ import (
 func TestExamplesOfTheHelp(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	for _, program := range []string{"nightly-report", "cleanup", "import", "migrate-and-restart", "psql"} {
+	for _, program := range []string{"nightly-report", "cleanup", "import", "migrate-and-restart", "psql", "build-and-publish"} {
 		if err := os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\necho "+program+" \"$@\"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -37,6 +37,7 @@ func TestExamplesOfTheHelp(t *testing.T) {
 		"import\n",
 		"migrate-and-restart\n",
 		"psql -v token=5 -f prices.sql\n",
+		"build-and-publish\n",
 	}
 	if len(examples) != len(want) {
 		t.Fatalf("%d examples, want %d", len(examples), len(want))
@@ -69,7 +70,7 @@ func TestCommandsOfTheManual(t *testing.T) {
 	text, err := os.ReadFile(manual)
 	locktest.OK(t, err)
 	c := newCLI(t)
-	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it", "report", "transfer", "scheduler"} {
+	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it", "report", "transfer", "scheduler", "build-and-publish"} {
 		locktest.OK(t, os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700))
 	}
 	commands := readme.Parse(string(text)).Commands()

@@ -92,6 +92,9 @@ func (f *runFlags) notRun(err error) error {
 	case errors.Is(err, schedule.ErrDone):
 		f.infof("nothing to do: %s", describe(err))
 		return nil
+	case exitStatusOf(err) == statusSuperseded:
+		f.infof("%s", describe(err))
+		return exitStatus(statusSuperseded)
 	case exitStatusOf(err) == statusNotAcquired:
 		f.infof("%s", describe(err))
 		return exitStatus(f.busyStatus)
@@ -157,6 +160,8 @@ func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, names []s
 		return nil, err
 	case f.election:
 		return f.campaign(ctx, client, names[0])
+	case f.supersede: // two attempts would be two calls, of which the second one supersedes newer runs
+		return f.attempt(ctx, client, names, f.wait)
 	}
 	g, err := f.attempt(ctx, client, names, 0)
 	var busy *pglock.BusyError

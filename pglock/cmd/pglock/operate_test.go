@@ -225,3 +225,43 @@ func TestRunNow(t *testing.T) {
 	}
 	p.end()
 }
+
+// TestNewestRunWins: it ends the run that waits, and asks the one that holds the lock to stop.
+func TestNewestRunWins(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	run := func(text string) *call {
+		return c.start("run", "--supersede", "--holder", text, "n", "--", "sh", "-c",
+			"trap 'until [ -e stop ]; do sleep 0.1; done; echo "+text+" stops; exit 3' TERM; echo "+text+" runs; while :; do sleep 0.1; done")
+	}
+	waits := func(holder string) {
+		t.Helper()
+		pgtest.Eventually(t, holder+" waits", func() bool {
+			return locktest.Scan[int](t, c.pool, schema.Render("SELECT count(*) FROM pglock.locks_waiting WHERE client = $1", c.schema), holder) == 1
+		})
+	}
+	first := run("first")
+	first.waitForStdout("first runs")
+	second := run("second")
+	waits("second")
+	first.waitForStderr(`"superseded by second"`)
+	third := run("third")
+	if r := second.wait(); r.status != statusSuperseded || r.stdout != "" || !strings.Contains(r.stderr, "superseded by a newer call") {
+		t.Errorf("%+v", r)
+	}
+	waits("third")
+	c.touch("stop")
+	if r := first.wait(); r.status != 3 {
+		t.Errorf("%+v", r)
+	}
+	third.waitForStdout("third runs")
+	if r := third.end(); r.status != 3 {
+		t.Errorf("%+v", r)
+	}
+	for _, flags := range [][]string{{"--permits", "2"}, {"--also", "m"}, {"--tick", "1h"}} {
+		r := c.expect(statusUsage, append(append([]string{"run", "--supersede"}, flags...), "n", "--", "true")...)
+		if !strings.Contains(r.stderr, "must be one of them") {
+			t.Errorf("%+v", r)
+		}
+	}
+}

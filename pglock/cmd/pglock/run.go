@@ -34,6 +34,7 @@ type runFlags struct {
 	read, write      bool
 	also             []string
 	obeys            bool // a request to release the lock
+	supersede        bool
 
 	election bool // of pglock lead
 	payload  string
@@ -51,6 +52,7 @@ func newRun(g *globals) *cobra.Command {
 	flags.BoolVar(&f.read, "read", false, "make NAME a readers-writer lock, and hold it together with other readers")
 	flags.BoolVar(&f.write, "write", false, "make NAME a readers-writer lock, and hold it alone")
 	flags.StringArrayVar(&f.also, "also", nil, "another lock, as `NAME`, to hold together with NAME: all or none; may be repeated")
+	flags.BoolVar(&f.supersede, "supersede", false, "the newest run wins: end earlier runs with this flag that wait, and ask the one that runs to stop;\nimplies --stop-when-asked")
 	flags.IntVar(&f.busyStatus, "busy-status", statusNotAcquired, "the exit status if the lock is not granted in time, 0 to 255")
 	f.graceFlag(cmd)
 	f.register(cmd)
@@ -140,15 +142,19 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	if err := f.onceFlags.check(cmd); err != nil {
 		return nil, err
 	}
-	kinds := slices.DeleteFunc([]bool{f.permits > 0, f.read, f.write, len(f.also) > 0, f.given()}, func(given bool) bool { return !given })
+	kinds := slices.DeleteFunc([]bool{f.permits > 0, f.read, f.write, len(f.also) > 0, f.given(), f.supersede}, func(given bool) bool { return !given })
 	if len(kinds) > 1 {
-		return nil, usage(cmd, "--permits, --read, --write, --also, --tick and --once-per exclude each other: must be one of them")
+		return nil, usage(cmd, "--permits, --read, --write, --also, --tick, --once-per and --supersede exclude each other: must be one of them")
 	}
 	var err error
 	if f.labelMap, err = labelMap(f.labels); err != nil {
 		return nil, usage(cmd, "%s", err.Error())
 	}
 	options := append(f.timing(), pglock.WithSchema(f.schema), pglock.WithLabels(f.labelMap))
+	if f.supersede {
+		f.obeys = true
+		options = append(options, pglock.WithSupersede())
+	}
 	if cmd.Flags().Changed("holder") {
 		options = append(options, pglock.WithHolder(f.holder))
 	}
