@@ -177,7 +177,7 @@ func (s *stage) work(ctx context.Context, p *Node) {
 			}
 		})
 	}
-	for _, task := range []func(*actor){(*actor).campaign, (*actor).serve, (*actor).serveRarely} {
+	for _, task := range []func(*actor){(*actor).campaign, (*actor).serve, (*actor).serveRarely, (*actor).supersede} {
 		if r.IntN(3) == 0 {
 			b := *a
 			b.Rand = rand.New(rand.NewPCG(r.Uint64(), 1))
@@ -503,6 +503,18 @@ func (a *actor) campaign() {
 		}
 		_ = term.Resign(a.ctx)
 		Sleep(a.ctx, between(a.Rand, 0, 3*time.Second))
+	}
+}
+
+// supersede runs something now and then, as the newest, until a newer one comes or it is done.
+func (a *actor) supersede() {
+	for a.ctx.Err() == nil {
+		_ = a.Do(a.ctx, "newest", func(ctx context.Context, l *pglock.Lease) error {
+			Sleep(ctx, between(a.Rand, 0, 10*time.Second))
+			a.write(l)
+			return nil
+		}, a.ttl(), pglock.WithSupersede())
+		Sleep(a.ctx, between(a.Rand, 0, 5*time.Second))
 	}
 }
 
