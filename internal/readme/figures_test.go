@@ -306,6 +306,9 @@ func TestFiguresAreMeasured(t *testing.T) {
 		})
 	}
 	for page := range documents(t) {
+		if page == "docs/reference/evidence.md" { // which a program writes: see its test
+			continue
+		}
 		text := folded(read(t, filepath.Join(root, page)))
 		for _, sentence := range measured[page] {
 			want := render(page, sentence)
