@@ -305,15 +305,11 @@ COMMENT ON COLUMN schedules.triggered IS 'an extra tick that no process has run 
 -- Returns the time, and what is known of a job, with 0 where nothing is.
 -- SECURITY DEFINER: the marks of other resources are not for everyone.
 CREATE FUNCTION job_state(job_name text, OUT at timestamptz, OUT last_tick bigint, OUT failed_tick bigint, OUT attempts integer, OUT triggered bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
-BEGIN
-    at := clock_timestamp();
-    last_tick := coalesce((SELECT h.token FROM "<here>".fencing_high_water AS h WHERE h.resource = 'last tick: ' || job_name), 0);
-    SELECT j.failed_tick, j.attempts, j.triggered INTO failed_tick, attempts, triggered FROM "<here>".scheduled_jobs AS j WHERE j.job = job_name;
-    failed_tick := coalesce(failed_tick, 0);
-    attempts := coalesce(attempts, 0);
-    triggered := coalesce(triggered, 0);
-END
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+    SELECT clock_timestamp(), coalesce(h.token, 0), coalesce(j.failed_tick, 0), coalesce(j.attempts, 0), coalesce(j.triggered, 0)
+    FROM (SELECT) AS one
+    LEFT JOIN "<here>".fencing_high_water AS h ON h.resource = 'last tick: ' || job_name
+    LEFT JOIN "<here>".scheduled_jobs AS j ON j.job = job_name
 $$;
 COMMENT ON FUNCTION job_state(text) IS 'pglock: the last tick of a job, the failures of the one after it, and its extra tick';
 

@@ -164,7 +164,10 @@ func (j *Job) acquire(ctx context.Context, planned *claim, wait time.Duration) (
 	if known := !c.isOf() || last.Equal(before.last) || last.Equal(now.triggered) || last.Equal(began.Truncate(time.Microsecond)) || isTick(c.of, last.In(tick.Location())); err == nil && !known {
 		err = j.refuse(ErrZone, "tick %s is not run, because %s was run meanwhile, by another schedule or time zone: must be one on all hosts", format(tick), format(last))
 	}
-	r := &Run{j, lease, tick, c.after(tick), now.attemptsAt(tick), time.Now()}
+	if c.period > 0 {
+		c.next = tick.Add(c.period)
+	}
+	r := &Run{j, lease, tick, c.next, now.attemptsAt(tick), time.Now()}
 	if err == nil {
 		err = r.pause(ctx)
 	}

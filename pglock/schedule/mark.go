@@ -75,15 +75,6 @@ func claimOf(s Schedule, tick time.Time) claim { return claim{tick: tick, next: 
 // isOf reports whether the tick is one of a schedule that is known.
 func (c claim) isOf() bool { return c.of != nil && !c.extra }
 
-// after returns the time from which a run that began with tick is not repeated: the next tick, or the
-// zero time if that is unknown.
-func (c claim) after(tick time.Time) time.Time {
-	if c.period > 0 {
-		return tick.Add(c.period)
-	}
-	return c.next
-}
-
 // zone returns the time zone of the schedule, or the empty string if the schedule is unknown or has
 // none.
 func (c claim) zone() string {

@@ -167,28 +167,6 @@ func TestRepetitionsEndWithTheNextTick(t *testing.T) {
 	}
 }
 
-// TestAStoppedProcessDoesNotRepeat: the context ends during the pause, and the lease is free.
-func TestAStoppedProcessDoesNotRepeat(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	ctx, stop := context.WithCancel(t.Context())
-	tick, calls := time.Now(), 0
-	ended := make(chan error, 1)
-	go func() {
-		ended <- f.job(schedule.WithRetry(1, time.Hour), schedule.WithLogger(nil)).Once(ctx, tick, failing(1, &calls))
-	}()
-	pgtest.Eventually(t, "it pauses", func() bool {
-		return locktest.Scan[int](t, f.pool, "SELECT count(*) FROM "+f.table("scheduled_jobs")+", "+f.table("distributed_locks")+" WHERE holder IS NOT NULL AND attempts = 1") == 1
-	})
-	stop()
-	if err := locktest.Receive(t, ended); !errors.Is(err, context.Canceled) || calls != 1 {
-		t.Errorf("%d calls, %v", calls, err)
-	}
-	if err := f.job(schedule.WithWait(0)).Once(t.Context(), tick, nothing); err != nil {
-		t.Errorf("another process: %v", err)
-	}
-}
-
 // TestChaosFailingRunners: processes fail, panic and stop in the middle of a run. Each tick is recorded once, none is
 // lost, and none runs more often than its failures allow, nor beside another one. In the control each process has a
 // job of its own.

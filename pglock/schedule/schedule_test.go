@@ -2,7 +2,6 @@ package schedule_test
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,33 +70,6 @@ func TestDailyTicks(t *testing.T) {
 		}
 		if text := strings.Join(got, " "); text != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, text, test.want)
-		}
-	}
-}
-
-// TestDailyNextIsConsistent: whatever time Next is asked at in two years, it returns the first tick
-// after it, in the zones with the strangest changes.
-func TestDailyNextIsConsistent(t *testing.T) {
-	t.Parallel()
-	for _, zone := range []string{"Europe/Berlin", "America/Nuuk", "America/Santiago", "Australia/Lord_Howe", "Africa/Casablanca"} {
-		loc := location(t, zone)
-		for _, at := range []string{"00:00", "01:59:59", "02:30", "23:30"} {
-			ticks := schedule.Daily(at, loc)
-			begin := time.Date(2023, 12, 31, 0, 0, 0, 0, time.UTC)
-			end := begin.AddDate(2, 0, 0)
-			var all []time.Time
-			for tick := ticks.Next(begin); tick.Before(end); tick = ticks.Next(tick) {
-				all = append(all, tick)
-			}
-			if n := len(all); n < 729 || n > 732 {
-				t.Errorf("%s, %s: %d ticks in two years", zone, at, n)
-			}
-			for asked := begin; asked.Before(end.AddDate(0, 0, -3)); asked = asked.Add(97 * time.Minute) {
-				i, _ := slices.BinarySearchFunc(all, asked.Add(1), time.Time.Compare)
-				if got := ticks.Next(asked); !got.Equal(all[i]) {
-					t.Fatalf("%s, %s: the tick after %v is %v, want %v", zone, at, asked, got, all[i])
-				}
-			}
 		}
 	}
 }

@@ -175,7 +175,7 @@ func TestChaosTriggers(t *testing.T) {
 	}
 }
 
-// triggered has four processes run a job for that time, and returns what is wrong.
+// triggered has three processes run a job for that time, and returns what is wrong.
 func triggered(f fleet, took time.Duration, atOnce bool) (wrong []string) {
 	const period = 250 * time.Millisecond
 	ctx, stop := context.WithCancel(f.t.Context())
@@ -201,7 +201,7 @@ func triggered(f fleet, took time.Duration, atOnce bool) (wrong []string) {
 		return nil
 	}
 	var processes sync.WaitGroup
-	for n := range 4 {
+	for n := range 3 {
 		behind := time.Duration(n) * period / 3
 		client := f.client(pglock.WithLogger(nil))
 		processes.Go(func() {
@@ -216,7 +216,7 @@ func triggered(f fleet, took time.Duration, atOnce bool) (wrong []string) {
 					return run(ctx, l)
 				})
 				end()
-				locktest.WaitUntilPast(time.Now().Add(rand.N(period / 4)))
+				locktest.WaitUntilPast(time.Now().Add(rand.N(period / 2)))
 			}
 		})
 	}
@@ -226,7 +226,7 @@ func triggered(f fleet, took time.Duration, atOnce bool) (wrong []string) {
 		defer mu.Unlock()
 		return len(wrong) > 0 || slices.ContainsFunc(extra, func(tick time.Time) bool { return ran[tick] > 0 })
 	}
-	for operator := f.job(schedule.WithLogger(nil)); time.Since(begin) < took || !shown() && time.Since(begin) < pgtest.Patience; locktest.WaitUntilPast(time.Now().Add(rand.N(period))) {
+	for operator := f.job(schedule.WithLogger(nil)); !atOnce && time.Since(begin) < took || !shown() && time.Since(begin) < pgtest.Patience; locktest.WaitUntilPast(time.Now().Add(rand.N(period))) {
 		if atOnce {
 			_ = operator.Once(ctx, time.Now(), run)
 		} else if tick, err := operator.Trigger(ctx); err == nil {

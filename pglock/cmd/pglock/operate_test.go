@@ -209,7 +209,7 @@ func TestRunNow(t *testing.T) {
 	if r := c.expect(0, "schedule", "run", "job"); !strings.HasPrefix(r.stdout, "triggered job job: its extra tick is 20") {
 		t.Errorf("got %+v", r)
 	}
-	if r := c.expect(0, "schedule", "ls"); !strings.Contains(r.stdout, "triggered") {
+	if r := c.expect(0, "top", "--once", "--screen", "schedules"); !strings.Contains(r.stdout, "triggered") {
 		t.Errorf("while it is pending: got %+v", r)
 	}
 	if extra := c.expect(0, run...).stdout; len(extra) < 20 || extra <= first {

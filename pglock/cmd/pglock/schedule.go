@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/top"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
@@ -17,18 +16,10 @@ import (
 func newSchedule(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schedule",
-		Short: "List the jobs that run once per tick, and run one now",
+		Short: "Run a job now that runs once per tick",
 		Long:  help("schedule"),
 		Args:  knownCommand,
 		RunE:  commandMissing,
-	}
-	list := &cobra.Command{
-		Use:   "ls",
-		Short: "List the jobs with their ticks",
-		Args:  noArguments,
-		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
-			return top.Once(ctx, top.Config{Client: client, Screen: "schedules"}, out)
-		}),
 	}
 	run := &cobra.Command{
 		Use:               "run NAME",
@@ -48,6 +39,6 @@ func newSchedule(g *globals) *cobra.Command {
 			return err
 		}),
 	}
-	cmd.AddCommand(list, run)
+	cmd.AddCommand(run)
 	return cmd
 }
