@@ -139,6 +139,9 @@ var measured = map[string][]string{
 		"and then deletes {B19|pglock|rows that a prune deletes} rows a second.",
 		"within a third of the TTL ({renew} by default)",
 		"Within {ListenerIdle} after that, those that are not needed are closed.",
+		"10,000 leases with the default TTL cost {B5|pglock|statements} statements a second and {B5|pglock|processor} of a core",
+		"works on until its deadline, {outage} after the beginning",
+		"keeps trying for {OutagePatience}, and then fails",
 		"which is {outage} with the defaults, and one of up to {trusted} if it was renewed just before.",
 	},
 	"docs/monitoring/README.md": {
@@ -157,7 +160,7 @@ var stated = map[string][]string{
 	"docs/guides/leader-election.md":              {"an outage of half a minute"},
 	"docs/guides/operating.md":                    {"500 to 1,000 connections", "With 2,000 new names", `as in "6s, not renewed for 24s"`},
 	"docs/reference/benchmarks.md":                {"10,000 leases", "[2,000 new names a second]"},
-	"docs/reference/limits.md":                    {"| 512 bytes |", "below 1 s for tests only", "1 GB in all"},
+	"docs/reference/limits.md":                    {"| 512 bytes |", "10,000 of them", "below 1 s for tests only", "1 GB in all"},
 	"docs/reference/promises.md":                  {"100,000 waiters", "10,000 processes", "1,000 clients"},
 	"docs/reference/protocol.md":                  {"keeps 63 bytes of it", "up to 30 % of its TTL"},
 	"docs/reference/schema-and-rights.md":         {"1 GB at most", "less than 1 MB"},
