@@ -386,8 +386,11 @@ func (h *holding) call(ctx context.Context, try bool) (*pglock.Lease, error) {
 	if len(h.record.Names) > 1 {
 		lock = locktest.All(h.client, h.record.Names...)
 	}
-	if try {
+	switch {
+	case try:
 		return lock.TryAcquire(ctx)
+	case lock.Name() == otherLease && h.r.IntN(3) == 0: // others end, and the holder may not obey
+		return lock.Acquire(ctx, pglock.WithSupersede())
 	}
 	return lock.Acquire(ctx)
 }
