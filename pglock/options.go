@@ -251,7 +251,7 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 		}
 	}
 	if c.pollOnly && c.listener != nil {
-		return c, invalidOption("WithListener and WithPollOnly: conflict: use one of them")
+		return c, invalidOption("WithListener and WithPollOnly or WithStandby: conflict: use one of them")
 	}
 	c.logger = quiet.Logger(c.logger)
 	resolved := c.lease
