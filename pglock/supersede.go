@@ -55,7 +55,12 @@ func (l Lock) acquireAs(ctx context.Context, cfg *leaseConfig, how acquireMethod
 	if err = c.askHolder(wait, l.name, reason); err == nil {
 		lease, err = c.acquire(wait, l.name, cfg, how)
 	}
-	ctx = context.WithoutCancel(ctx)
+	bound := timing.StatementBound
+	if lease == nil { // the release continues without this call
+		bound = timing.CancelGrace
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
+	defer cancel()
 	if lost := mark.Release(ctx); lost != nil && lease != nil { // the server knows better than the mark's lease
 		return nil, errs.Join(&WaitError{Name: l.name, Cause: superseded(lost)}, lease.Release(ctx))
 	}
