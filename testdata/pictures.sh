@@ -63,7 +63,7 @@ shot() {
 	echo "pictures: $out/$2"
 }
 
-$screen new-session -d -x 110 -y 18 -s t "$pglock top --every 1s"
+$screen new-session -d -x 110 -y 18 -s t "$pglock top --every 1s --screen held"
 sleep 12 # some reads, and some renewals
 $screen send-keys -t t Down
 sleep 1
@@ -79,6 +79,6 @@ shot 970,380 top.png "file://$work/top.html"
 processes="$processes $!"
 until [ -s "$work/address" ]; do sleep 0.1; done
 page=$(cat "$work/address")
-shot 1180,760 ui.png "$page/"
+shot 1180,760 ui.png "$page/locks"
 shot 1180,760 ui-dark.png "$page/waiting" --blink-settings=preferredColorScheme=0
 shot 400,860 ui-phone.png "$page/lock?name=account%3A17"

@@ -202,7 +202,7 @@ func (b *browser) populate() {
 	_, _ = once.Do(b.t.Context(), b.client, "payment <b>", make([]byte, 32), func(context.Context, *pglock.Lease) (int, error) { return 0, context.DeadlineExceeded })
 }
 
-var uiPages = []string{"", "waiting", "permits", "elections", "schedules", "once", "clients", "doctor", "?state=waiting", "?name=none", "lock?name=sem", "lock?name=lock+1", "lock?name=none",
+var uiPages = []string{"", "locks", "waiting", "permits", "elections", "schedules", "once", "clients", "doctor", "locks?state=waiting", "locks?name=none", "lock?name=sem", "lock?name=lock+1", "lock?name=none",
 	"lock?" + url.Values{"name": {"<script>alert(1)</script>"}}.Encode(), "lock?" + url.Values{"name": {"a\nb\u202ec"}}.Encode(), "lock?" + url.Values{"name": {strings.Repeat("long", 128)}}.Encode()}
 
 // TestUIPages: on a desk, a tablet and a phone, light and dark, no page runs the script of a name or breaks its
@@ -227,7 +227,7 @@ func TestUIPages(t *testing.T) {
 				if n := eval[float64](b, "document.querySelectorAll('h1').length"); n != 1 {
 					t.Errorf("%q has %v headings", path, n)
 				}
-				if n := eval[float64](b, "document.querySelectorAll('tbody tr').length"); n > 100 || path == "" && n != 100 {
+				if n := eval[float64](b, "document.querySelectorAll('tbody tr').length"); n > 100 || path == "locks" && n != 100 {
 					t.Errorf("%q has %v rows", path, n)
 				}
 				if width == 1280 && scheme == "light" {
@@ -286,7 +286,7 @@ func TestUIUpdates(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	l := b.try(b.client.Lock("first"), pglock.WithLabels(map[string]string{"n": "1"}))
-	b.see("?state=") // free ones too
+	b.see("locks?state=") // free ones too
 	b.do(chromedp.Evaluate[chromedp.Void]("window.opened = true, document.querySelector('a.lock').focus(), undefined"))
 	second := b.try(b.client.Lock("second"))
 	b.shows("second")
@@ -321,7 +321,7 @@ func TestUIOutage(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	l := b.try(b.client.Lock("first"))
-	b.see("")
+	b.see("locks")
 	b.until("the page is up to date", "document.getElementById('status').className === 'live'")
 	b.sql("ALTER VIEW pglock.locks_held RENAME TO away")
 	b.until("the page is old", "/^No answer since [0-9]{2}:[0-9]{2}:[0-9]{2} UTC$/.test(document.getElementById('status').textContent)")
@@ -343,7 +343,7 @@ func TestUIActions(t *testing.T) {
 	b := newBrowser(t)
 	const name = "a\nb\u202e<b>&name=x"
 	l := b.try(b.client.Lock(name))
-	b.see("")
+	b.see("locks")
 	b.do(chromedp.KeyEvent(kb.Tab))
 	if at := eval[string](b, "document.activeElement.textContent"); at != "Skip to content" {
 		t.Errorf("the first is %q", at)
@@ -366,6 +366,7 @@ func TestUIActions(t *testing.T) {
 	}
 	b.shows("release asked")
 	typed := eval[string](b, "document.getElementById('exactly').querySelector('.text').innerText") // as people see it
+	b.do(chromedp.Focus("form[action^=revoke] input[name=reason]"), chromedp.KeyEvent("it hangs"))
 	b.do(chromedp.Focus("form[action^=revoke] input[name=confirm]"), chromedp.KeyEvent(typed), chromedp.KeyEvent(kb.Enter))
 	b.shows("Nobody holds it")
 	pgtest.Eventually(t, "the lease is lost", func() bool { return errors.Is(l.Err(), pglock.ErrRevoked) })
@@ -380,12 +381,12 @@ func TestUIWithoutScript(t *testing.T) {
 	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	locktest.OK(t, err)
 	l := b.try(b.client.Lock("n"))
-	b.see("?name=n")
+	b.see("locks?name=n")
 	b.shows("1–1 of 1 locks")
 	if got := eval[string](b, "document.querySelector('meta[http-equiv=refresh]').content"); got != "30" || eval[bool](b, "!document.getElementById('pause').hidden") {
 		t.Errorf("refreshed after %s s", got)
 	}
-	b.do(chromedp.Click("a.lock"), chromedp.SendKeys("form[action^=revoke] input[name=confirm]", "n"), chromedp.Click("form[action^=revoke] button"))
+	b.do(chromedp.Click("a.lock"), chromedp.SendKeys("form[action^=revoke] input[name=reason]", "it hangs"), chromedp.SendKeys("form[action^=revoke] input[name=confirm]", "n"), chromedp.Click("form[action^=revoke] button"))
 	b.shows("Nobody holds it")
 	pgtest.Eventually(t, "the lease is lost", func() bool { return errors.Is(l.Err(), pglock.ErrRevoked) })
 	b.clean()

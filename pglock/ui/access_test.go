@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	paths   = []string{"/", "/waiting", "/permits", "/elections", "/schedules", "/once", "/clients", "/doctor", "/lock?name=n"}
+	paths   = []string{"/", "/locks", "/waiting", "/permits", "/elections", "/schedules", "/once", "/clients", "/doctor", "/lock?name=n"}
 	statics = []string{"/ui.css", "/ui.js", "/ui.svg"}
 )
 
@@ -125,7 +125,7 @@ func TestOnlyThisMachineMayLook(t *testing.T) {
 		}
 	}
 	l := f.try(f.client.Lock("n"))
-	for _, path := range []string{"/release", "/revoke"} {
+	for _, path := range []string{"/release", "/revoke", "/happened", "/did-not-happen"} {
 		r := httptest.NewRequest(http.MethodPost, lockPath(path, "n"), strings.NewReader(revocation(l, "").Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.RemoteAddr, r.Host = "127.0.0.1:1234", "localhost"
@@ -150,13 +150,13 @@ func TestOtherSites(t *testing.T) {
 		{"Sec-Fetch-Site", "", "Origin", "https://attacker.example"},
 		{"Sec-Fetch-Site", "", "Origin", "null"},
 	} {
-		for _, path := range []string{"/release", "/revoke", "/trigger"} {
+		for _, path := range []string{"/release", "/revoke", "/trigger", "/happened", "/did-not-happen"} {
 			if w := post(h, lockPath(path, "n"), revocation(l, ""), headers...); w.Code != http.StatusForbidden {
 				t.Errorf("%q: %s: %d", headers, path, w.Code)
 			}
 		}
 	}
-	for _, path := range []string{"/release", "/revoke"} {
+	for _, path := range []string{"/release", "/revoke", "/happened", "/did-not-happen"} {
 		if code, _ := get(t, h, lockPath(path, "n")+"&"+revocation(l, "").Encode()); code != http.StatusMethodNotAllowed {
 			t.Errorf("GET %s: %d", path, code)
 		}
@@ -239,14 +239,21 @@ func TestActions(t *testing.T) {
 	if w := post(h, "/revoke?name=n", wrong, "User", "alice"); w.Code != http.StatusBadRequest || l.Err() != nil {
 		t.Errorf("no name is typed: %d, %v", w.Code, l.Err())
 	}
-	if w := post(h, "/revoke?name=n", revocation(l, " "), "User", "bob\x00\xff"+strings.Repeat("x", 600)); w.Code != http.StatusSeeOther {
+	for _, path := range []string{"/revoke?name=n", "/release?name=n"} {
+		silent := revocation(l, "")
+		silent.Set("reason", " \t")
+		if w := post(h, path, silent, "User", "alice"); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "there is no reason: must be given") {
+			t.Errorf("%s without a reason: %d, %s", path, w.Code, w.Body)
+		}
+	}
+	if w := post(h, "/revoke?name=n", revocation(l, "x"), "User", "bob\x00\xff"+strings.Repeat("x", 600)); w.Code != http.StatusSeeOther {
 		t.Errorf("revoke: %d, %s", w.Code, w.Body)
 	}
 	var lost *pglock.LostError
 	pgtest.Eventually(t, "the lease is lost", func() bool { return errors.As(l.Err(), &lost) })
 	contains(t, "the error", lost.Error(), "(by bobx")
 	contains(t, "the page", see(t, h, "/lock?name=n"), "revoked", "(by bobx", "Nobody holds it")
-	contains(t, "the log", logged.String(), "request release", "actor=alice", `reason="deploy at noon (by alice)"`, "lock=n", "ui: revoke", "actor=bobx")
+	contains(t, "the log", logged.String(), "request release", "actor=alice", `reason="deploy at noon (by alice)"`, "name=n", "ui: revoke", "actor=bobx")
 
 	again := f.try(f.client.Lock("n"))
 	w = post(h, "/release?name=n", revocation(l, ""), "User", "alice")
@@ -254,7 +261,7 @@ func TestActions(t *testing.T) {
 		t.Errorf("an old grant: %d, %v", w.Code, again.Err())
 	}
 	contains(t, "the page", w.Body.String(), "grant", `href="lock?name=n"`)
-	for form, want := range map[string]int{"": 400, "token=x&confirm=n": 400, "token=-1&confirm=n": 400, "token=9&confirm=n&reason=%00": 400, "token=9&confirm=n&reason=" + strings.Repeat("x", 600): 400, "token=9&confirm=n&x=" + strings.Repeat("x", 1<<15): 400} {
+	for form, want := range map[string]int{"": 400, "token=x&confirm=n&reason=r": 400, "token=-1&confirm=n&reason=r": 400, "token=9&confirm=n&reason=%00": 400, "token=9&confirm=n&reason=" + strings.Repeat("x", 600): 400, "token=9&confirm=n&x=" + strings.Repeat("x", 1<<15): 400} {
 		r := httptest.NewRequest(http.MethodPost, "/revoke?name=n", strings.NewReader(form))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
@@ -262,7 +269,7 @@ func TestActions(t *testing.T) {
 			t.Errorf("%.80s: %d, %s", form, w.Code, w.Body)
 		}
 	}
-	if w := post(h, "/revoke?name=unknown", map[string][]string{"token": {"1"}, "confirm": {"unknown"}}); w.Code != http.StatusConflict {
+	if w := post(h, "/revoke?name=unknown", map[string][]string{"token": {"1"}, "confirm": {"unknown"}, "reason": {"r"}}); w.Code != http.StatusConflict {
 		t.Errorf("a lock without a row: %d", w.Code)
 	}
 	locktest.OK(t, again.Release(t.Context()))

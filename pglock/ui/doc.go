@@ -1,5 +1,6 @@
-// Package ui is a web page for the operators of a program that uses pglock: who holds which lock
-// and who waits, semaphores, elections, schedules, effects without an outcome, and the clients.
+// Package ui is a web page for the operators of a program that uses pglock: what needs attention,
+// with its cure, who holds which lock and who waits, semaphores, elections, schedules, effects without
+// an outcome, the clients, and what operators have done.
 //
 //	page, err := ui.Handler(client, ui.Options{Authorize: access, Actor: user})
 //	mux.Handle("/locks/", http.StripPrefix("/locks", page))
@@ -8,13 +9,14 @@
 // build step nor a script. With the small script that they bring along, an open page is updated by
 // server-sent events.
 //
-//	/           the locks, with a filter        /once       effects of package once without an outcome
-//	/lock       one lock: grants and queue      /clients    sessions and advisory locks
-//	/waiting    the tree of who waits for whom  /doctor     the server, and the checks of Doctor
-//	/permits    semaphores and readers–writer   /healthz    200, or 503 if the database does not answer
-//	/elections  leaders and candidates          /release    POST: ask a holder to release its lock
-//	/schedules  jobs with their ticks           /revoke     POST: end a grant
-//	                                            /trigger    POST: run a job now
+//	/           what needs attention now        /clients    sessions and advisory locks
+//	/locks      the locks, with a filter        /doctor     the server, and the checks of Doctor
+//	/lock       one lock: grants and queue      /healthz    200, or 503 if the database does not answer
+//	/waiting    the tree of who waits for whom  /release    POST: ask a holder to release its lock
+//	/permits    semaphores and readers–writer   /revoke     POST: end a grant
+//	/elections  leaders and candidates          /trigger    POST: run a job now
+//	/schedules  jobs with their ticks           /happened, /did-not-happen
+//	/once       effects without an outcome                  POST: resolve a key of package once
 //
 // # Security
 //
@@ -24,8 +26,9 @@
 //
 // Actions are POST requests that [http.CrossOriginProtection] lets through. A browser says where a
 // form comes from only over HTTPS and to localhost, and a form over plain HTTP to another host is
-// refused. The holder sees the reason of an action, which ends with the actor, and the action is
-// logged with both. Revoke asks for the name of the lock to be typed.
+// refused. Each action needs a reason, which ends with the actor and is shown to the holder. The
+// action is logged, and recorded in the table operator_actions. To revoke a grant, or to resolve a key,
+// its name must be typed.
 //
 // The Content-Security-Policy allows no inline script or style and no frame. There are no cookies,
 // and no headers for other origins. Names, holders and labels can be any text: characters that
@@ -35,7 +38,7 @@
 //
 // # Load
 //
-// A page that is opened costs one Snapshot, or one Get for a lock. At most one is read at a time,
+// A page that is opened costs one Snapshot, and one Get for a lock. At most one is read at a time,
 // and those who wait for the same page share it. The updates of all open pages together are read
 // for at most 1 % of the time, and a hidden page is not updated. With 10,000 locks the list takes
 // 0.1 s on a small machine, so it is updated every 10 s. A list shows 100 locks at a time.

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
@@ -18,6 +19,8 @@ var functions = template.FuncMap{
 	"percent": func(part, whole int) float64 { return percent(part, whole) },
 	"passed":  func(from, to, now time.Time) float64 { return percent(now.Sub(from), to.Sub(from)) },
 	"share":   func(part float64) float64 { return 100 * part },
+	"session": display.Session,
+	"remedy":  display.EndGuard,
 	"pieces":  pieces, "visible": visible, "short": text.Short, "count": count, "forest": forest,
 }
 

@@ -74,13 +74,13 @@ func TestOverdueGrants(t *testing.T) {
 			return inspect.Snapshot{Locks: []inspect.Lock{grant(1, 30*time.Second, 0), grant(2, time.Minute, time.Since(began).Truncate(20*time.Second))}}
 		}
 		time.Sleep(20 * time.Second) //nolint:forbidigo // the clock is that of the test
-		for _, path := range []string{"", "elections"} {
+		for _, path := range []string{"locks", "elections"} {
 			if page := draw(path, both); strings.Contains(page, "not renewed") || !strings.Contains(page, "10s") {
 				t.Errorf("%q at once:\n%s", path, page)
 			}
 		}
 		time.Sleep(7 * time.Second) //nolint:forbidigo // the clock is that of the test
-		for path, value := range map[string]func() any{"": both, "elections": both, "lock": func() any { return grant(1, 30*time.Second, 0) }} {
+		for path, value := range map[string]func() any{"locks": both, "elections": both, "lock": func() any { return lockPage{Lock: grant(1, 30*time.Second, 0)} }, "": func() any { return nowPage{Snapshot: both().(inspect.Snapshot)} }} {
 			if page := draw(path, value); strings.Count(page, "not renewed for 7s") != 1 {
 				t.Errorf("%q:\n%s", path, page)
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -13,8 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/display"
+	"github.com/pglock/pglock-go/pglock/once"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
@@ -43,6 +46,10 @@ type handler struct {
 	sampler *sampler
 	health  *sampler // of /healthz, which does not wait for the reads of pages
 	servers sync.Map // of *http.Server: see shutdown
+
+	// The sampler reads one page at a time, so it guards these.
+	checked time.Time
+	checks  []display.Check // of Doctor, at that time
 }
 
 // Handler returns a handler that serves the pages for operators of the client's schema. It has no
@@ -122,59 +129,73 @@ func statusOf(err error) int {
 	switch {
 	case err == nil:
 		return http.StatusOK
-	case errors.Is(err, pglock.ErrInvalidOption):
+	case errors.Is(err, pglock.ErrInvalidOption), errors.Is(err, once.ErrInvalidKey):
 		return http.StatusBadRequest
-	case errors.Is(err, pglock.ErrNotFound), errors.Is(err, pglock.ErrStale), errors.Is(err, pglock.ErrGuarded), errors.Is(err, pglock.ErrNotAcquired):
+	case errors.Is(err, pglock.ErrNotFound), errors.Is(err, pglock.ErrStale), errors.Is(err, pglock.ErrGuarded), errors.Is(err, pglock.ErrNotAcquired),
+		errors.Is(err, once.ErrNotFound), errors.Is(err, once.ErrInProgress):
 		return http.StatusConflict
 	}
 	return http.StatusServiceUnavailable
 }
 
-const (
-	maxForm  = 16 << 10
-	maxActor = 100 // bytes, so that there is room for a reason
-)
+const maxForm = 16 << 10
 
 type action struct {
 	name  string // in the log
-	needs Access // Revoke: and the name of the lock
+	needs Access // Revoke: and the name that was typed
+	then  string // the page that shows what the action has changed
 	call  func(c *pglock.Client, ctx context.Context, name string, token pglock.Token, reason string) error
 }
 
 var actions = map[string]*action{
-	"release": {"request release", Operate, (*pglock.Client).RequestRelease},
-	"revoke":  {"revoke", Revoke, (*pglock.Client).Revoke},
-	"trigger": {"trigger", Operate, func(c *pglock.Client, ctx context.Context, name string, _ pglock.Token, _ string) error {
-		job, err := schedule.New(c, name)
-		if err == nil {
-			_, err = job.Trigger(ctx)
-		}
-		return err
-	}},
+	"release":        {"request release", Operate, "lock", (*pglock.Client).RequestRelease},
+	"revoke":         {"revoke", Revoke, "lock", (*pglock.Client).Revoke},
+	"happened":       {"resolve as happened", Revoke, "once", resolve(true)},
+	"did-not-happen": {"resolve as not happened", Revoke, "once", resolve(false)},
+	"trigger":        {"trigger", Operate, "schedules", trigger},
 }
 
-// act answers a form. The page of the lock then shows what the action has changed.
+// resolve returns the call that ends an attempt without an outcome.
+func resolve(happened bool) func(c *pglock.Client, ctx context.Context, key string, token pglock.Token, reason string) error {
+	return func(c *pglock.Client, ctx context.Context, key string, token pglock.Token, reason string) error {
+		return c.WithConn(ctx, func(conn *pgx.Conn) error {
+			return once.Resolve(ctx, conn, key, token, happened, once.WithSchema(c.Schema()), once.WithReason(reason))
+		})
+	}
+}
+
+// trigger makes an extra tick of a job. There is no record of it but the log.
+func trigger(c *pglock.Client, ctx context.Context, name string, _ pglock.Token, _ string) error {
+	job, err := schedule.New(c, name)
+	if err == nil {
+		_, err = job.Trigger(ctx)
+	}
+	return err
+}
+
+// act answers a form.
 func (h *handler) act(w http.ResponseWriter, r *http.Request, access Access, a *action) {
 	w.Header().Del("Connection") // the body is read
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	name, typed := r.URL.Query().Get("name"), r.PostFormValue("confirm")
 	token, _ := strconv.ParseInt(r.PostFormValue("token"), 10, 64) // 0 is no token
-	actor := strings.ReplaceAll(h.Actor(r), "\x00", "")
-	actor = strings.ToValidUTF8(actor[:min(len(actor), maxActor)], "")
-	reason := strings.TrimSpace(fmt.Sprintf("%s (by %s)", r.PostFormValue("reason"), actor))
-	err := errs.InvalidOption("ui", "%s: nothing was changed: the typed name is not that of the lock", a.name)
-	if a.needs < Revoke || typed == name || typed == visible(name) {
+	actor := display.Operator(h.Actor(r))
+	why := r.PostFormValue("reason")
+	reason := display.By(why, actor)
+	var err error
+	switch {
+	case strings.TrimSpace(why) == "" && a != actions["trigger"]: // which ends nothing
+		err = errs.InvalidOption("ui", "%s: nothing was changed: there is no reason: must be given", a.name)
+	case a.needs == Revoke && typed != name && typed != visible(name):
+		err = errs.InvalidOption("ui", "%s: nothing was changed: the typed name is another one: must be that of the lock or key", a.name)
+	default:
 		err = a.call(h.client, r.Context(), name, pglock.Token(token), reason)
 	}
-	h.Logger.InfoContext(r.Context(), "pglock: ui: "+a.name, "actor", actor, "lock", name, "token", token, "reason", reason, "error", err)
+	h.Logger.InfoContext(r.Context(), "pglock: ui: "+a.name, "actor", actor, "name", name, "token", token, "reason", reason, "error", err)
 	if err != nil {
 		h.render(w, r, access, refusal, reading{err: err})
 		return
 	}
-	to := "lock?" + url.Values{"name": {name}}.Encode()
-	if a.name == "trigger" {
-		to = "schedules"
-	}
-	w.Header().Set("Location", to)
+	w.Header().Set("Location", a.then+"?"+url.Values{"name": {name}}.Encode())
 	w.WriteHeader(http.StatusSeeOther)
 }

@@ -18,7 +18,7 @@ const (
 	None    Access = iota // nothing: the answer is 403
 	Read                  // see all pages
 	Operate               // ask holders to release their locks
-	Revoke                // end grants
+	Revoke                // end grants, and resolve keys without an outcome
 )
 
 // Check is a result of Options.Doctor.
@@ -46,8 +46,9 @@ type Options struct {
 	// election is its label "payload". By default, all labels are shown as they are.
 	Label func(key, value string) (text string, shown bool)
 
-	// Doctor returns what the page Doctor shows whenever it is opened. By default, the page says
-	// how to run the command pglock doctor.
+	// Doctor returns what the page Doctor shows whenever it is opened. The first page has what
+	// failed, from one call a minute. By default, the page Doctor says how to run the command
+	// pglock doctor.
 	Doctor func(context.Context) ([]Check, error)
 
 	// Logger logs each action at Info, with its actor and its outcome. The default is

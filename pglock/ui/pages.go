@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
@@ -40,7 +42,7 @@ type loader func(ctx context.Context, h *handler, q url.Values) (any, error)
 
 func newPage(path, title string, live bool, load loader) *page {
 	return &page{path, title, live, load, template.Must(template.New("").Funcs(functions).ParseFS(templates,
-		"templates/layout.html", "templates/"+cmp.Or(path, "locks")+".html"))}
+		"templates/layout.html", "templates/"+cmp.Or(path, "now")+".html"))}
 }
 
 var (
@@ -48,13 +50,14 @@ var (
 	fewLocks = inspect.Query{Filter: inspect.Filter{Elections: true}}
 
 	pages = []*page{
-		newPage("", "Locks", true, loadLocks),
+		newPage("", "Now", true, loadNow),
+		newPage("locks", "Locks", true, loadLocks),
 		newPage("waiting", "Waiting", true, snapshot(inspect.Query{Order: inspect.ByWaiters})),
 		newPage("permits", "Permits", true, snapshot(inspect.Query{Filter: inspect.Filter{Shared: true}, Order: inspect.ByWaiters})),
 		newPage("elections", "Elections", true, snapshot(fewLocks)),
 		newPage("schedules", "Schedules", true, snapshot(fewLocks)),
 		newPage("once", "Once", true, snapshot(fewLocks)),
-		newPage("clients", "Clients", true, snapshot(fewLocks)),
+		newPage("clients", "Clients", true, snapshot(display.ManyLocks)),
 		newPage("doctor", "Doctor", false, loadDoctor),
 		newPage("lock", "", true, loadLock), // not in the menu
 	}
@@ -84,7 +87,7 @@ func loadLocks(ctx context.Context, h *handler, q url.Values) (any, error) {
 	return h.client.Snapshot(ctx, inspect.Query{Filter: f, Order: order, Limit: pageSize, Offset: (pageNumber(q) - 1) * pageSize})
 }
 
-// stateOf returns the state of the locks that are asked for, which is held on the first page.
+// stateOf returns the state of the locks that are asked for, which is held without a filter.
 func stateOf(q url.Values) string {
 	if !q.Has("state") && !q.Has("name") && !q.Has("holder") {
 		return "held"
@@ -98,12 +101,82 @@ func pageNumber(q url.Values) int {
 	return min(max(n, 1), maxPage)
 }
 
+// lockPage is a lock, with what else there is about its name.
+type lockPage struct {
+	inspect.Lock
+	About inspect.Snapshot
+}
+
 func loadLock(ctx context.Context, h *handler, q url.Values) (any, error) {
 	l, err := h.client.Get(ctx, q.Get("name"))
-	if errors.Is(err, pglock.ErrNotFound) { // it is free
-		return l, nil
+	if err != nil && !errors.Is(err, pglock.ErrNotFound) { // then it is free
+		return nil, err
 	}
-	return l, err
+	s, err := h.client.Snapshot(ctx, fewLocks)
+	s.Guards = slices.DeleteFunc(s.Guards, func(g inspect.Guard) bool { return g.Name != q.Get("name") })
+	s.Actions = slices.DeleteFunc(s.Actions, func(a inspect.Action) bool { return a.Name != q.Get("name") })
+	return lockPage{l, s}, err
+}
+
+const checkEvery = time.Minute // for the first page
+
+// nowPage is what the first page is made from.
+type nowPage struct {
+	inspect.Snapshot
+	checks []display.Check
+}
+
+func loadNow(ctx context.Context, h *handler, _ url.Values) (any, error) {
+	if h.Doctor != nil && time.Since(h.checked) > checkEvery {
+		checks, err := h.Doctor(ctx)
+		if h.checks = nil; err != nil {
+			h.checks = []display.Check{{Name: "doctor", Level: "fail", Found: errs.Text(err), Remedy: "pglock doctor"}}
+		}
+		for _, c := range checks {
+			h.checks = append(h.checks, display.Check(c))
+		}
+		h.checked = time.Now()
+	}
+	s, err := h.client.Snapshot(ctx, display.ManyLocks)
+	return nowPage{s, h.checks}, err
+}
+
+// snapshotOf returns the snapshot that a page is made from, if there is one.
+func snapshotOf(value any) (s inspect.Snapshot, found bool) {
+	switch v := value.(type) {
+	case inspect.Snapshot:
+		return v, true
+	case nowPage:
+		return v.Snapshot, true
+	case lockPage:
+		s := v.About
+		s.Locks = []inspect.Lock{v.Lock}
+		return s, true
+	}
+	return s, false
+}
+
+// Attention returns what needs attention on the first page.
+func (v *view) Attention() []display.Concern {
+	p, _ := v.Data.(nowPage)
+	return display.Attention(p.Snapshot, v.overdue, v.grown, p.checks)
+}
+
+// Sessions returns the sessions of a holder's process.
+func (v *view) Sessions(holder string) []inspect.Session {
+	s, _ := snapshotOf(v.Data)
+	return display.SessionsOf(s, holder)
+}
+
+// Holds returns the locks that a session's process holds.
+func (v *view) Holds(session inspect.Session) (names []string) {
+	s, _ := snapshotOf(v.Data)
+	for _, l := range s.Locks {
+		if slices.ContainsFunc(l.Holders(), func(h string) bool { return schema.SessionOf(session.Application, h) }) {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }
 
 func loadDoctor(ctx context.Context, h *handler, _ url.Values) (any, error) {
@@ -148,7 +221,7 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 		page: p, Pages: pages, Schema: h.client.Schema(), Query: r.URL.Query(), At: reading.asOf, Data: reading.value, reading: reading,
 		MayOperate: access >= Operate, MayRevoke: access >= Revoke, Number: pageNumber(r.URL.Query()), label: h.Label,
 	}
-	if s, ok := reading.value.(inspect.Snapshot); ok {
+	if s, ok := snapshotOf(reading.value); ok {
 		v.At = s.At
 	}
 	if l, ok := reading.value.(inspect.Lock); ok && l.Standby { // which changes nothing

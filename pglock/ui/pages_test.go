@@ -26,7 +26,7 @@ func TestEmptyPages(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t).handler(ui.Revoke)
 	for path, want := range map[string]string{
-		"/": "No name has been locked yet", "/waiting": "Nobody waits", "/permits": "No semaphore", "/elections": "No election",
+		"/": "Nothing needs attention", "/locks": "No name has been locked yet", "/waiting": "Nobody waits", "/permits": "No semaphore", "/elections": "No election",
 		"/schedules": "No job", "/once": "has an outcome", "/doctor": "pglock doctor", "/lock?name=n": "never granted",
 	} {
 		contains(t, path, see(t, h, path), want, "<h1>", `lang="en"`)
@@ -54,9 +54,9 @@ func TestPages(t *testing.T) {
 	leases = append(leases, f.try(f.client.Semaphore("sem", 7).Weight(3)), f.try(f.client.Reader("catalog")), f.try(f.client.Writer("ledger")))
 	locktest.OK(t, f.try(f.client.Lock("released"), pglock.WithHolder("dave")).Release(t.Context()))
 
-	lacks(t, "the first page", see(t, h, "/"), ">released<")
-	contains(t, "the first page", see(t, h, "/"), "1–5 of 5 locks that match, 6 in all", `<option value="held" selected>`)
-	contains(t, "locks", see(t, h, "/?state="), "1–6 of 6 locks", ">outer<", "alice", ">released<", "held by", "dave", "semaphore", "readers–writer")
+	lacks(t, "the first page", see(t, h, "/locks"), ">released<")
+	contains(t, "the first page", see(t, h, "/locks"), "1–5 of 5 locks that match, 6 in all", `<option value="held" selected>`)
+	contains(t, "locks", see(t, h, "/locks?state="), "1–6 of 6 locks", ">outer<", "alice", ">released<", "held by", "dave", "semaphore", "readers–writer")
 	waiting := see(t, h, "/waiting")
 	contains(t, "the tree", waiting, ">outer<", "alice", ">bob<", "holds 1", ">inner<", "held by", ">carol<")
 	if !regexp.MustCompile(`(?s)>outer<.*<ul>.*>bob<.*<ul>.*>inner<.*<ul>.*>carol<.*</ul>.*</ul>.*</ul>`).MatchString(waiting) {
@@ -171,7 +171,7 @@ func TestHostileNames(t *testing.T) {
 		checkText(t, path, see(t, h, path))
 	}
 	found := 0
-	for _, m := range lockLink.FindAllStringSubmatch(see(t, h, "/"), -1) {
+	for _, m := range lockLink.FindAllStringSubmatch(see(t, h, "/locks"), -1) {
 		link := html.UnescapeString(m[1])
 		u, err := url.Parse(link)
 		locktest.OK(t, err)
@@ -204,7 +204,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	for _, name := range append(hostile, "", "\x00", "\xff", strings.Repeat("x", 513)) {
 		for _, parameter := range []string{"name", "holder", "state", "order", "page"} {
-			path := "/?" + url.Values{parameter: {name}}.Encode()
+			path := "/locks?" + url.Values{parameter: {name}}.Encode()
 			if code, body := get(t, h, path); code == http.StatusOK || code == http.StatusBadRequest {
 				checkText(t, path, body)
 			} else {
@@ -261,32 +261,32 @@ func TestTenThousandLocks(t *testing.T) {
 		n           int
 		first, last string
 	}{
-		"/":                           {100, "lock 00001", "lock 00100"},
-		"/?page=2":                    {100, "lock 00101", "lock 00200"},
-		"/?page=100":                  {100, "lock 09901", "lock 10000"},
-		"/?page=101":                  {50, "lock 10001", "lock 10050"},
-		"/?page=-1":                   {100, "lock 00001", "lock 00100"},
-		"/?order=held":                {100, "lock 10050", "lock 09951"},
-		"/?order=waiters":             {100, "lock 07777", "lock 00099"},
-		"/?name=9999":                 {1, "lock 09999", "lock 09999"},
-		"/?name=lock+0000%3F":         {9, "lock 00001", "lock 00009"},
-		"/?holder=h7&page=2":          {1, "lock 10007", "lock 10007"},
-		"/?state=waiting":             {1, "lock 07777", "lock 07777"},
-		"/?state=held&order=x&page=3": {100, "lock 00201", "lock 00300"},
+		"/locks":                           {100, "lock 00001", "lock 00100"},
+		"/locks?page=2":                    {100, "lock 00101", "lock 00200"},
+		"/locks?page=100":                  {100, "lock 09901", "lock 10000"},
+		"/locks?page=101":                  {50, "lock 10001", "lock 10050"},
+		"/locks?page=-1":                   {100, "lock 00001", "lock 00100"},
+		"/locks?order=held":                {100, "lock 10050", "lock 09951"},
+		"/locks?order=waiters":             {100, "lock 07777", "lock 00099"},
+		"/locks?name=9999":                 {1, "lock 09999", "lock 09999"},
+		"/locks?name=lock+0000%3F":         {9, "lock 00001", "lock 00009"},
+		"/locks?holder=h7&page=2":          {1, "lock 10007", "lock 10007"},
+		"/locks?state=waiting":             {1, "lock 07777", "lock 07777"},
+		"/locks?state=held&order=x&page=3": {100, "lock 00201", "lock 00300"},
 	} {
 		got := names(path)
 		if len(got) != want.n || got[0] != want.first || got[len(got)-1] != want.last {
 			t.Errorf("%s: %d locks, from %v", path, len(got), got)
 		}
 	}
-	if got := names("/?name=nothing"); len(got) > 0 {
+	if got := names("/locks?name=nothing"); len(got) > 0 {
 		t.Errorf("%q", got)
 	}
-	contains(t, "a part", see(t, h, "/?page=2&order=held"), "101–200 of 10,050 locks<", `href="?order=held&amp;page=1"`, `href="?order=held&amp;page=3"`)
-	contains(t, "the last part", see(t, h, "/?page=101"), `href="?page=100"`)
-	lacks(t, "the last part", see(t, h, "/?page=101"), `href="?page=102"`)
-	contains(t, "after the end", see(t, h, "/?page=102"), "The list ends before this page", `href="?page=101"`)
-	contains(t, "a filter", see(t, h, "/?name=9999"), "1–1 of 1 locks that match, 10,050 in all")
+	contains(t, "a part", see(t, h, "/locks?page=2&order=held"), "101–200 of 10,050 locks<", `href="?order=held&amp;page=1"`, `href="?order=held&amp;page=3"`)
+	contains(t, "the last part", see(t, h, "/locks?page=101"), `href="?page=100"`)
+	lacks(t, "the last part", see(t, h, "/locks?page=101"), `href="?page=102"`)
+	contains(t, "after the end", see(t, h, "/locks?page=102"), "The list ends before this page", `href="?page=101"`)
+	contains(t, "a filter", see(t, h, "/locks?name=9999"), "1–1 of 1 locks that match, 10,050 in all")
 	contains(t, "the lock", see(t, h, "/lock?name=lock+07777"), "5,000", "and 4,900 more")
 	contains(t, "the tree", see(t, h, "/waiting"), "and 4,980 more")
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
-	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/display"
 )
 
@@ -28,6 +27,7 @@ type reading struct {
 	asOf    time.Time // the value is that of the last read that succeeded
 	value   any
 	overdue map[fencing.Token]time.Duration // since when those of its grants seem unrenewed that should have been
+	grown   map[string]int                  // of the first page: by how much its queues are longer than they were
 	trend   []point                         // until then
 }
 
@@ -48,6 +48,7 @@ type sampler struct {
 	shared   map[string]reading
 	trend    []point
 	renewals display.Renewals
+	queues   display.Queues // of the first page
 }
 
 func newSampler() *sampler {
@@ -89,10 +90,10 @@ func (s *sampler) read(ctx context.Context, key string, after time.Time, load fu
 
 func (s *sampler) keep(r *reading, value any) {
 	r.value, r.asOf = value, r.began
-	switch v := value.(type) {
-	case inspect.Lock:
-		r.overdue = s.renewals.Overdue(r.began, v)
-	case inspect.Snapshot:
+	if now, ok := value.(nowPage); ok {
+		r.grown = s.queues.Grown(now.Locks)
+	}
+	if v, ok := snapshotOf(value); ok {
 		r.overdue = s.renewals.Overdue(r.began, v.Locks...)
 		recent := slices.DeleteFunc(slices.Clone(s.trend), func(p point) bool { return r.began.Sub(p.at) > trendAge })
 		s.trend = append(recent[max(0, len(recent)-maxTrend+1):], point{r.began, v.Server.Held, v.Server.Waiting})

@@ -89,7 +89,7 @@ func TestUpdates(t *testing.T) {
 	t.Cleanup(server.Close) // waits for the streams
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	list, lock, other := open(ctx, t, server.URL+"/?state="), open(ctx, t, server.URL+"/lock?name=line%0Abreak"), open(ctx, t, server.URL+"/lock?name=other")
+	list, lock, other := open(ctx, t, server.URL+"/locks?state="), open(ctx, t, server.URL+"/lock?name=line%0Abreak"), open(ctx, t, server.URL+"/lock?name=other")
 	event := until(t, list, "No name has been locked yet")
 	contains(t, "the update", event, "As of")
 	lacks(t, "the update", event, "<html", "<h1", "<form")
@@ -119,7 +119,7 @@ func TestTextOfOthersIsNoEvent(t *testing.T) {
 	h := f.handler(ui.Read)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	for _, path := range []string{"/?state=", "/lock?name=n", "/elections"} {
+	for _, path := range []string{"/locks?state=", "/lock?name=n", "/elections"} {
 		contains(t, path, see(t, h, path), `spoof<span class="odd">\r</span>`, `<span class="odd">\u202e</span>`)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
 		locktest.OK(t, err)
@@ -194,7 +194,7 @@ func TestOutage(t *testing.T) {
 	defer func(l *pglock.Lease) { _ = l.Release(context.Background()) }(f.try(f.client.Lock("account:17"), pglock.WithHolder("alice")))
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	list := open(ctx, t, server.URL+"/")
+	list := open(ctx, t, server.URL+"/locks")
 	lacks(t, "the page", until(t, list, "account:17"), "No answer since", `class="old"`)
 	f.sql("ALTER VIEW pglock.locks_held RENAME TO away")
 	const since = `<b id="old">No answer since `
@@ -202,7 +202,7 @@ func TestOutage(t *testing.T) {
 	contains(t, "an old page", event, `role="alert"`, `<div class="old">`, "account:17", "alice", "pglock: ")
 	_, at, _ := strings.Cut(event, since)
 	contains(t, "an old page", event, " "+at[:len("15:04:05")]+"</time> UTC") // as of the same second
-	code, body := get(t, h, "/")
+	code, body := get(t, h, "/locks")
 	if contains(t, "an old page", body, since, "account:17"); code != http.StatusServiceUnavailable {
 		t.Errorf("an old page: %d", code)
 	}
@@ -229,7 +229,7 @@ func TestStreamsEnd(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
 		url := "http://" + listener.Addr().String()
-		streams := []<-chan string{open(t.Context(), t, url+"/"), open(t.Context(), t, url+"/waiting")}
+		streams := []<-chan string{open(t.Context(), t, url+"/locks"), open(t.Context(), t, url+"/waiting")}
 		ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 		locktest.OK(t, server.Shutdown(ctx))
 		cancel()
@@ -251,7 +251,7 @@ func TestStreamsNeedAccess(t *testing.T) {
 	access.Store(int64(ui.Read))
 	server := httptest.NewServer(f.handler(ui.None, ui.Options{Authorize: func(*http.Request) ui.Access { return ui.Access(access.Load()) }}))
 	t.Cleanup(server.Close)
-	events := open(t.Context(), t, server.URL+"/")
+	events := open(t.Context(), t, server.URL+"/locks")
 	until(t, events, "No name")
 	access.Store(int64(ui.None))
 	for deadline := time.After(pgtest.Patience); ; {

@@ -29,7 +29,7 @@ func TestUI(t *testing.T) {
 		locktest.OK(t, err)
 		return r.StatusCode, string(text)
 	}
-	if status, body := get("/", ""); status != 200 || !strings.Contains(body, "account:17") {
+	if status, body := get("/locks", ""); status != 200 || !strings.Contains(body, "account:17") {
 		t.Errorf("%d %s", status, body)
 	}
 	if status, body := get("/doctor", ""); status != 200 || !strings.Contains(body, "accepts writes") {
@@ -78,7 +78,7 @@ func TestUISecret(t *testing.T) {
 			t.Errorf("%q: the address is %s", flags, address)
 		}
 		addresses[u.Path] = true
-		if status, body := fetch(t, address); status != 200 || !strings.Contains(body, "account:17") {
+		if status, body := fetch(t, address+"/locks"); status != 200 || !strings.Contains(body, "account:17") {
 			t.Errorf("%q: %d %s", flags, status, body)
 		}
 		if status, body := fetch(t, address+"/lock?name=account:17"); status != 200 || !strings.Contains(body, `action="release?`) {

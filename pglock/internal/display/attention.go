@@ -50,14 +50,18 @@ func (c Concern) Line() string {
 	return strings.TrimPrefix(about+": "+text.OneLine(c.Found), ": ")
 }
 
-// maxActor is how much of an operator's name counts, in bytes, so that there is room for a reason.
-const maxActor = 100
+// maxOperator is how much of an operator's name counts, in bytes, so that there is room for a reason.
+const maxOperator = 100
+
+// Operator returns the name of an operator as it is recorded.
+func Operator(name string) string {
+	name = strings.ReplaceAll(name, "\x00", "")
+	return strings.ToValidUTF8(name[:min(len(name), maxOperator)], "")
+}
 
 // By returns the reason of an action, which ends with the name of the operator.
 func By(reason, operator string) string {
-	operator = strings.ReplaceAll(operator, "\x00", "")
-	operator = strings.ToValidUTF8(operator[:min(len(operator), maxActor)], "")
-	return strings.TrimSpace(fmt.Sprintf("%s (by %s)", strings.TrimSpace(reason), operator))
+	return strings.TrimSpace(fmt.Sprintf("%s (by %s)", strings.TrimSpace(reason), Operator(operator)))
 }
 
 // Check is a result of pglock doctor.

@@ -18,7 +18,7 @@ if (live && "live" in live.dataset) {
   // The page waits while a form of it is used, or a part of it is selected.
   const busy = () => {
     const at = document.activeElement, selection = getSelection();
-    return live.contains(at) && at.matches("input, select") || !selection.isCollapsed && live.contains(selection.anchorNode) ||
+    return live.contains(at) && at.matches("input, select") || live.querySelector("details[open]") || !selection.isCollapsed && live.contains(selection.anchorNode) ||
       Array.from(live.querySelectorAll("input:not([type=hidden])")).some(input => input.value !== "");
   };
 
