@@ -25,7 +25,7 @@ finish() {
 	# shellcheck disable=SC2086 # a list
 	kill $processes 2>/dev/null || true
 	wait 2>/dev/null || true
-	psql -q "$PGLOCK_DATABASE_URL" -c "DROP SCHEMA \"$PGLOCK_SCHEMA\" CASCADE" >/dev/null 2>&1 || true
+	psql -q "$PGLOCK_DATABASE_URL" -c "ALTER SYSTEM RESET fsync" -c "ALTER SYSTEM RESET full_page_writes" -c "DROP SCHEMA \"$PGLOCK_SCHEMA\" CASCADE" >/dev/null 2>&1 || true
 	rm -rf "$work"
 }
 trap finish EXIT
@@ -37,6 +37,8 @@ start() {
 
 sql() { psql -q "$PGLOCK_DATABASE_URL" -c "SET search_path = \"$PGLOCK_SCHEMA\"" -c "$1" >/dev/null; }
 
+# As a server is configured that needs no attention.
+psql -q "$PGLOCK_DATABASE_URL" -c "ALTER SYSTEM SET fsync = on" -c "ALTER SYSTEM SET full_page_writes = on" -c "SELECT pg_reload_conf()" >/dev/null
 "$pglock" migrate up >/dev/null
 start run --holder api-1 --label team=payments account:17 -- sleep 600
 start run --holder api-2 --label team=payments account:44 -- sleep 600
@@ -75,10 +77,13 @@ sleep 1
 sed -i 's/^/<pre>/;1!s/^<pre>//' "$work/top.html"
 shot 970,380 top.png "file://$work/top.html"
 
-"$pglock" ui --addr 127.0.0.1:0 >"$work/address" 2>/dev/null &
+sql "UPDATE lock_waiters SET since = now() - interval '9 min' WHERE name = 'account:17'"
+"$pglock" ask exports/eu-west --reason "the disk is full" >/dev/null
+"$pglock" release migrations --force --reason "its host is gone" >/dev/null
+"$pglock" ui --addr 127.0.0.1:0 --access revoke >"$work/address" 2>/dev/null &
 processes="$processes $!"
 until [ -s "$work/address" ]; do sleep 0.1; done
 page=$(cat "$work/address")
-shot 1180,760 ui.png "$page/locks"
-shot 1180,760 ui-dark.png "$page/waiting" --blink-settings=preferredColorScheme=0
-shot 400,860 ui-phone.png "$page/lock?name=account%3A17"
+shot 1180,900 ui.png "$page/"
+shot 1180,900 ui-dark.png "$page/" --blink-settings=preferredColorScheme=0
+shot 400,1300 ui-phone.png "$page/"
