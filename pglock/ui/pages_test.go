@@ -90,7 +90,7 @@ func TestPages(t *testing.T) {
 	}
 	contains(t, "schedules", see(t, h, "/schedules"), ">failed<", "failed 1 time: ", "no paper")
 	operator := f.handler(ui.Operate)
-	if w := post(operator, "/trigger?name=nightly", nil); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "schedules" {
+	if w := post(operator, "/trigger?name=nightly", nil); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "schedules?name=nightly" {
 		t.Errorf("run now: %d, %s", w.Code, w.Body)
 	}
 	body := see(t, operator, "/schedules")
