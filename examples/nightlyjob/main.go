@@ -1,6 +1,6 @@
 // Nightlyjob measures the database once per night, however many replicas run.
 //
-//	DATABASE_URL=postgres://localhost/shop go run ./nightlyjob -at 03:00
+//	DATABASE_URL=postgres://localhost/shop go run ./nightlyjob -at 03:00 -zone Europe/Berlin
 //
 // Each of two replicas sleeps until the time of day, then one of them writes the report and the other one
 // finds it written. If the first one dies at work, the other one writes the report as soon as the lease has
@@ -28,16 +28,21 @@ import (
 const table = `CREATE TABLE IF NOT EXISTS nightly_reports (night timestamptz PRIMARY KEY, bytes bigint NOT NULL, writer text NOT NULL)`
 
 func main() {
-	at := flag.String("at", "03:00", "time of day in UTC, the same for all replicas")
+	at := flag.String("at", "03:00", "time of day, the same for all replicas")
+	zone := flag.String("zone", "UTC", "its time zone, like Europe/Berlin, also the same for all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *at); err != nil {
+	if err := run(ctx, *at, *zone); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, at string) error {
+func run(ctx context.Context, at, zone string) error {
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		return err
+	}
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err
@@ -58,18 +63,18 @@ func run(ctx context.Context, at string) error {
 	if err != nil {
 		return err
 	}
-	log.Printf("ready: the report is written at %s UTC", at)
-	return nightly(ctx, client, at, report(pool))
+	log.Printf("ready: the report is written at %s %s", at, zone)
+	return nightly(ctx, client, schedule.Daily(at, loc), report(pool))
 }
 
-// nightly runs fn once per night among all replicas until ctx ends, and then returns nil. The job logs
-// failures, and a tick that could not run is tried again until the next one is due.
-func nightly(ctx context.Context, client *pglock.Client, at string, fn schedule.Func) error {
-	job, err := schedule.New(client, "nightly-report")
+// nightly runs fn once per night among all replicas until ctx ends, and then returns nil. A run that fails is
+// logged, and repeated three times at most, by whichever replica is alive.
+func nightly(ctx context.Context, client *pglock.Client, s schedule.Schedule, fn schedule.Func) error {
+	job, err := schedule.New(client, "nightly-report", schedule.WithRetry(3, time.Minute))
 	if err != nil {
 		return err
 	}
-	if err := job.Run(ctx, schedule.Daily(at, time.UTC), fn); !errors.Is(err, context.Canceled) {
+	if err := job.Run(ctx, s, fn); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil // the signal, and another replica takes over the run that it has ended

@@ -40,7 +40,7 @@ func TestOneReportPerNight(t *testing.T) {
 		var replicas sync.WaitGroup
 		for _, client := range []*pglock.Client{locks.Client, locks.Open()} {
 			replicas.Go(func() {
-				if err := nightly(ctx, client, "03:00", work); err != nil {
+				if err := nightly(ctx, client, schedule.Daily("03:00", time.UTC), work); err != nil {
 					t.Error(err)
 				}
 			})

@@ -64,8 +64,9 @@ func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
 	return j.begin(ctx, &claim{tick: tick}, j.cfg.wait)
 }
 
-// BeginDue is Begin for the tick of s that is due: see Due. If that was run, it is Begin for the extra
-// tick of Trigger that is pending. If no tick was ever due, the error wraps ErrDone. If the last tick is that of a process in another time zone, it wraps ErrZone.
+// BeginDue is Begin for the tick of s that is due: see Due. If that was run, it is Begin for the
+// extra tick of Trigger that is pending. If no tick was ever due, the error wraps ErrDone. If the
+// last tick is that of a process in another time zone, it wraps ErrZone.
 func (j *Job) BeginDue(ctx context.Context, s Schedule) (*Run, error) {
 	c, err := j.due(s)
 	if err != nil {

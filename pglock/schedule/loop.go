@@ -19,7 +19,7 @@ const (
 	minRetry, maxRetry = time.Second, time.Minute
 )
 
-// Run runs fn once for each tick of s until ctx is done, and then returns ctx's cause. It returns
+// Run runs fn once for each tick of s, and of Trigger, until ctx is done, and then returns ctx's cause. It returns
 // pglock.ErrClosed if the client is closed, and nil after the last tick, if there is one.
 //
 // Failures do not end the loop. A tick that could not begin because the database was unreachable,

@@ -145,7 +145,7 @@ func (j *Job) check(ctx context.Context, c claim) (tick time.Time, s state, err 
 		case since < c.period-early(c.period):
 			err = j.refuse(ErrDone, "the last run began at %s, %v ago: the next one may begin %v after it",
 				format(s.last), since.Round(time.Second), c.period)
-		case s.failed.After(s.last) && s.now.Sub(s.failed) < c.period:
+		case s.failed.After(s.last) && !s.failed.After(s.now) && s.now.Sub(s.failed) < c.period:
 			return s.failed, s, nil
 		}
 		return s.now, s, err

@@ -15,8 +15,8 @@ import (
 const (
 	maxRetries = 100
 
-	// maxDoublings bounds the pause before a repetition, so that it does not overflow.
-	maxDoublings = 20
+	// longPause is a pause before a repetition that is not doubled any more.
+	longPause = 24 * time.Hour
 
 	// maxReason is the longest text of a failure in bytes, which the table bounds too.
 	maxReason = 512
@@ -27,7 +27,11 @@ func (j *Job) pauseAfter(failures int) time.Duration {
 	if failures == 0 {
 		return 0
 	}
-	return j.cfg.backoff << min(failures-1, maxDoublings)
+	pause := j.cfg.backoff
+	for ; failures > 1 && pause < longPause; failures-- {
+		pause *= 2
+	}
+	return pause
 }
 
 // repeats reports whether the run is repeated if it fails now.

@@ -162,8 +162,8 @@ func TestRepetitionsEndWithTheNextTick(t *testing.T) {
 			t.Errorf("the pause after %d failures is %v", failures, got)
 		}
 	}
-	if f.job(schedule.WithRetry(100, time.Hour)).PauseAfter(100) < time.Hour {
-		t.Error("the pause overflows")
+	if pause := f.job(schedule.WithRetry(100, time.Second)).PauseAfter(100); pause < 24*time.Hour || pause > 48*time.Hour {
+		t.Errorf("the pause becomes %v", pause)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
-// Run is a tick that this process runs. Call End or Abandon exactly once. Until then this process
+// Run is a tick that this process runs. Call End, Fail or Abandon exactly once. Until then this process
 // begins no other tick of the same Job.
 type Run struct {
 	job      *Job
@@ -27,10 +27,10 @@ type Run struct {
 }
 
 // Lease returns the job's lease, for guards and for the context of the work: see
-// pglock.Lease.WithContext. It is released by End and Abandon.
+// pglock.Lease.WithContext. It is released by End, Fail and Abandon.
 func (r *Run) Lease() *pglock.Lease { return r.lease }
 
-// Tick returns the tick that was given to Begin.
+// Tick returns the tick that runs.
 func (r *Run) Tick() time.Time { return r.tick }
 
 // End records the tick as run and releases the lease. While the database can't be reached it tries
