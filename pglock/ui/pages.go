@@ -223,9 +223,9 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 	}
 	if s, ok := snapshotOf(reading.value); ok {
 		v.At = s.At
-	}
-	if l, ok := reading.value.(inspect.Lock); ok && l.Standby { // which changes nothing
-		v.MayOperate, v.MayRevoke = false, false
+		if s.Server.Standby { // which changes nothing
+			v.MayOperate, v.MayRevoke = false, false
+		}
 	}
 	switch {
 	case reading.err != nil && v.Data == nil:
@@ -238,7 +238,7 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 
 // Standby says what is different on a standby.
 func (v *view) Standby() string {
-	s, _ := v.Data.(inspect.Snapshot)
+	s, _ := snapshotOf(v.Data)
 	return text.Standby(s.Server)
 }
 

@@ -76,9 +76,12 @@ func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 		} else {
 			err = f.hold(g, signals, child.Command{Path: path, Args: argv, Env: f.environ(g)})
 		}
-		if g.again.Load() {
+		switch {
+		case g.again.Load() && g.stop != nil:
+			return interruption(g.stop)
+		case g.again.Load():
 			f.infof("the command failed, and is repeated: %s", err)
-		} else if !errors.Is(err, errLeadershipLost) {
+		case !errors.Is(err, errLeadershipLost):
 			return err
 		}
 		bound = exitTimeout
@@ -109,6 +112,7 @@ type grant struct {
 	end         func(ctx context.Context, status int) error
 	interrupted bool        // the command was, from outside, and has not failed
 	again       atomic.Bool // end has found that the command is repeated
+	stop        os.Signal   // that has come during end
 }
 
 // environ returns the environment of the command. It has each variable once, with its last value.
@@ -259,6 +263,7 @@ func (f *runFlags) end(g *grant, status int, signals *signals) int {
 			return f.ended(errNoReply, status)
 		case sig := <-signals.c:
 			if isTermination(sig) {
+				g.stop = sig
 				f.errorf("got %v: still releasing the lock, for at most a few seconds", sig)
 			}
 		}

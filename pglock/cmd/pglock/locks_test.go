@@ -155,7 +155,7 @@ func TestLookingFromAStandby(t *testing.T) {
 	w := c.start("watch", "n")
 	w.waitForStdout("? waiters")
 	_, address := c.serves("--addr", "127.0.0.1:0", "--access", "revoke")
-	for path, wants := range map[string][]string{"/": {"from a standby, ", note, "replica-1"}, "/waiting": {"A standby does not know who waits."}, "/lock?name=n": {"A standby does not know who waits."}} {
+	for path, wants := range map[string][]string{"/": {"from a standby, ", note}, "/locks": {"from a standby, ", note, "replica-1"}, "/waiting": {"A standby does not know who waits."}, "/lock?name=n": {"A standby does not know who waits."}} {
 		_, body := fetch(t, address+path)
 		says(body, wants...)
 		if strings.Contains(body, `method="post"`) {
