@@ -209,6 +209,7 @@ type view struct {
 	Problem string    // why there is no Data, or why it is old
 	Since   time.Time // of the last answer, if there is Data in spite of a Problem
 	Number  int       // of the page of a list
+	Standby string    // what is different on a standby
 
 	MayOperate, MayRevoke bool
 
@@ -222,10 +223,8 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 		MayOperate: access >= Operate, MayRevoke: access >= Revoke, Number: pageNumber(r.URL.Query()), label: h.Label,
 	}
 	if s, ok := snapshotOf(reading.value); ok {
-		v.At = s.At
-		if s.Server.Standby { // which changes nothing
-			v.MayOperate, v.MayRevoke = false, false
-		}
+		v.At, v.Standby = s.At, text.Standby(s.Server)
+		v.MayOperate, v.MayRevoke = v.MayOperate && !s.Server.Standby, v.MayRevoke && !s.Server.Standby // it changes nothing
 	}
 	switch {
 	case reading.err != nil && v.Data == nil:
@@ -234,12 +233,6 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 		v.Problem, v.Since = errs.Text(reading.err), v.At
 	}
 	return v
-}
-
-// Standby says what is different on a standby.
-func (v *view) Standby() string {
-	s, _ := snapshotOf(v.Data)
-	return text.Standby(s.Server)
 }
 
 // expiry says how long a grant lasts unless renewed, and for how long its renewal is overdue.

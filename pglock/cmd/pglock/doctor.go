@@ -91,6 +91,7 @@ func (g *globals) printAttention(ctx context.Context, out io.Writer, asJSON bool
 	if err == nil {
 		defer closeClient(exitTimeout)
 		s, err = client.Snapshot(ctx, display.ManyLocks)
+		saysStandby(s.Server)
 	}
 	all := display.Attention(s, nil, nil, checks)
 	switch {

@@ -122,10 +122,15 @@ func newShow(g *globals) *cobra.Command {
 // server is a standby, it says so.
 func sessionsOf(ctx context.Context, client *pglock.Client) inspect.Snapshot {
 	s, _ := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Elections: true}}) // few locks; what it can't read is not shown
-	if s.Server.Standby {
-		console{}.errorf("this is %s", text.Standby(s.Server))
-	}
+	saysStandby(s.Server)
 	return s
+}
+
+// saysStandby prints what is different if the server is a standby.
+func saysStandby(s inspect.Server) {
+	if s.Standby {
+		console{}.errorf("this is %s", text.Standby(s))
+	}
 }
 
 func guardsOf(k inspect.Lock, all []inspect.Guard) []inspect.Guard {

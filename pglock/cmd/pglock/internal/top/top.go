@@ -388,14 +388,23 @@ func (m *model) browse(key string, step int) tea.Cmd {
 	return nil
 }
 
+// refusal says why the keys that change something do nothing, if so.
+func (m *model) refusal() string {
+	switch {
+	case m.ReadOnly:
+		return "read-only"
+	case m.view.Server.Standby:
+		return "a standby changes nothing: connect to the primary"
+	}
+	return ""
+}
+
 // askToEnd asks for what it takes to request the release of a row's grant, or to revoke it.
 func (m *model) askToEnd(r row, revoke bool) {
 	about := fmt.Sprintf("grant %d of %s", r.token, text.Plain(r.lock))
 	switch {
-	case m.ReadOnly:
-		m.note = "read-only"
-	case m.view.Server.Standby:
-		m.note = "a standby changes nothing: connect to the primary"
+	case m.refusal() != "":
+		m.note = m.refusal()
 	case r.token == 0 || r.lock == "":
 		m.note = "no grant is selected"
 	case revoke:
@@ -411,8 +420,8 @@ func (m *model) askToEnd(r row, revoke bool) {
 // askOutcome asks for what it takes to resolve the key of a row.
 func (m *model) askOutcome(r row) {
 	switch {
-	case m.ReadOnly:
-		m.note = "read-only"
+	case m.refusal() != "":
+		m.note = m.refusal()
 		return
 	case r.once == "":
 		m.note = "no key is selected"
