@@ -201,11 +201,14 @@ func TestActions(t *testing.T) {
 	if !strings.Contains(screenText(m), "no right") {
 		t.Errorf("%s", screenText(m))
 	}
-	f = &fake{snapshot: everything()}
-	readOnly := start(t, f, Config{ReadOnly: true})
-	typed(t, readOnly, "K", "enter", "r", "enter", "8", "o")
-	if len(f.acts) > 0 || !strings.Contains(screenText(readOnly), "read-only") {
-		t.Errorf("%q\n%s", f.acts, screenText(readOnly))
+	for _, note := range []string{"read-only", "a standby changes nothing"} {
+		f = &fake{snapshot: everything()}
+		f.snapshot.Server.Standby = note != "read-only"
+		m := start(t, f, Config{ReadOnly: note == "read-only"})
+		typed(t, m, "K", "enter", "r", "enter", "8", "o")
+		if len(f.acts) > 0 || !strings.Contains(screenText(m), note) {
+			t.Errorf("%q\n%s", f.acts, screenText(m))
+		}
 	}
 }
 
