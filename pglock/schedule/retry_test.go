@@ -58,7 +58,6 @@ func TestAFailedRunIsRepeated(t *testing.T) {
 				opts = append(opts, schedule.WithRetry(tc.retries, time.Millisecond))
 			}
 			for what, run := range map[string]func(j *schedule.Job, fn schedule.Func) error{
-				"Once":    func(j *schedule.Job, fn schedule.Func) error { return j.Once(t.Context(), time.Now(), fn) },
 				"OncePer": func(j *schedule.Job, fn schedule.Func) error { return j.OncePer(t.Context(), time.Second, fn) },
 				"RunDue": func(j *schedule.Job, fn schedule.Func) error {
 					return j.RunDue(t.Context(), schedule.Every(time.Hour), fn)
@@ -119,11 +118,9 @@ func TestAnotherProcessRepeatsTheRun(t *testing.T) {
 	next := tick.Add(time.Second)
 	r, err = f.job(retry).Begin(t.Context(), next)
 	ok(t, err)
-	again, err = r.Fail(t.Context(), errors.New("the first's\x00"+strings.Repeat("ü", 500)))
-	if !again || err != nil {
-		t.Fatalf("the first failure: %v, %v", again, err)
-	}
-	if s := f.seen(); s.Attempts != 1 || !s.Failed.Equal(next) || !s.Last.Equal(tick) || !strings.HasPrefix(s.Error, "the first's ü") && !strings.HasPrefix(s.Error, "the first'sü") {
+	_, err = r.Fail(t.Context(), errors.New("the first's\x00"+strings.Repeat("ü", 500)))
+	ok(t, err)
+	if s := f.seen(); s.Attempts != 1 || !s.Failed.Equal(next) || !s.Last.Equal(tick) || len(s.Error) < 500 || len(s.Error) > 512 {
 		t.Errorf("the job is %+v", s)
 	}
 	if _, err = f.jobOf(f.client(pglock.WithRenewEvery(0)), retry, schedule.WithTTL(time.Second)).Begin(t.Context(), next); err != nil {

@@ -2,7 +2,6 @@ package schedule_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata" // for machines without time zones
@@ -33,45 +32,6 @@ func location(t *testing.T, name string) *time.Location {
 	loc, err := time.LoadLocation(name)
 	ok(t, err)
 	return loc
-}
-
-// TestDailyTicks: each day of the calendar has one tick, whether it has 23, 24 or 25 hours.
-func TestDailyTicks(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name, zone, at, from string
-		want                 string // in UTC
-	}{
-		{"ordinary days", "Europe/Berlin", "03:00", "2026-01-01", "01T02:00 02T02:00 03T02:00"},
-		{"a day of 23 hours", "Europe/Berlin", "03:00", "2026-03-28", "28T02:00 29T01:00 30T01:00"},
-		{"a day of 25 hours", "Europe/Berlin", "03:00", "2026-10-24", "24T01:00 25T02:00 26T02:00"},
-		{"skipped: the end of the gap", "Europe/Berlin", "02:30", "2026-03-28", "28T01:30 29T01:00 30T00:30"},
-		{"the start of the gap", "Europe/Berlin", "02:00", "2026-03-28", "28T01:00 29T01:00 30T00:00"},
-		{"twice: the first one", "Europe/Berlin", "02:30", "2026-10-24", "24T00:30 25T00:30 26T01:30"},
-		{"before the second three", "Europe/Berlin", "02:00", "2026-10-24", "24T00:00 25T00:00 26T01:00"},
-		{"skipped midnight", "America/Santiago", "00:30", "2026-09-05", "05T04:30 06T04:00 07T03:30"},
-		{"a gap that ends at midnight", "America/Nuuk", "23:30", "2024-03-29", "30T01:30 31T01:00 01T00:30"},
-		{"half an hour of change", "Australia/Lord_Howe", "02:15", "2026-10-03", "02T15:45 03T15:30 04T15:15"},
-		{"a day that is skipped", "Pacific/Apia", "12:00", "2011-12-29", "29T22:00 30T10:00 30T22:00"},
-		{"no change", "UTC", "23:59:59", "2026-12-31", "31T23:59:59 01T23:59:59 02T23:59:59"},
-	} {
-		loc := location(t, test.zone)
-		from, err := time.ParseInLocation(time.DateOnly, test.from, loc)
-		ok(t, err)
-		ticks := schedule.Daily(test.at, loc)
-		var got []string
-		for tick := from.Add(-time.Second); len(got) < 3; {
-			next := ticks.Next(tick)
-			if !next.After(tick) {
-				t.Fatalf("%s: %v follows %v", test.name, next, tick)
-			}
-			tick = next
-			got = append(got, strings.TrimSuffix(tick.UTC().Format("02T15:04:05"), ":00"))
-		}
-		if text := strings.Join(got, " "); text != test.want {
-			t.Errorf("%s: got %s, want %s", test.name, text, test.want)
-		}
-	}
 }
 
 // TestDue: the last tick, or the next one if the timer fired up to a tenth of the interval and up to
