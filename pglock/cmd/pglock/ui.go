@@ -60,7 +60,7 @@ func newUI(g *globals) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&address, "addr", "127.0.0.1:7070", "the `address` to listen on")
-	cmd.Flags().StringVar(&access, "access", "read", "what browsers on this machine may do: read, operate (ask for releases) or revoke (and resolve keys)")
+	cmd.Flags().StringVar(&access, "access", "read", "what browsers on this machine may do: read, operate (ask for releases, run jobs) or revoke (and resolve keys)")
 	return cmd
 }
 

@@ -106,7 +106,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
                ELSE '{SELECT}' END::text[] AS expected
     FROM b JOIN pg_class AS c ON c.relnamespace = b.namespace AND c.relname = ANY (
         '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits,scheduled_jobs,fencing_tokens,fencing_secret,fencing_epoch,
-          fencing_high_water,locks_held,locks_waiting,once_started,schedules,protected_tables,pglock_migrations}')
+          fencing_high_water,operator_actions,locks_held,locks_waiting,once_started,schedules,protected_tables,pglock_migrations}')
     WHERE b.usable
 ), functions AS (
     SELECT p.* FROM b JOIN pg_proc AS p ON p.pronamespace = b.namespace WHERE b.usable
@@ -135,7 +135,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
            CASE WHEN p.proname = ANY ('{fencing_seal,unsealed,bound_grants,judge_rows,pin_functions,revoke_defaults}') THEN '{}' ELSE '{EXECUTE}' END::text[],
            CASE WHEN p.proname ~ '^fence_' OR p.proname = ANY ('{check_fence,guard,bind,advance,token_follows,highest_token,evidence_bound,
-                    lift_sequence,lift_fencing_tokens,raise_pruned,above_pruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
+                    lift_sequence,lift_fencing_tokens,raise_pruned,above_pruned,record_action,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
     FROM functions AS p
 ), excess (kind, name, grantee, rights) AS (
     SELECT o.kind, o.name, coalesce(quote_ident(r.rolname), 'PUBLIC'), string_agg(DISTINCT a.privilege_type, ', ' ORDER BY a.privilege_type)
