@@ -152,7 +152,13 @@ var actions = map[string]*action{
 	"revoke":         {"revoke", Revoke, "lock", (*pglock.Client).Revoke},
 	"happened":       {"resolve as happened", Revoke, "once", resolve(true)},
 	"did-not-happen": {"resolve as not happened", Revoke, "once", resolve(false)},
-	"trigger":        {"trigger", Operate, "schedules", trigger},
+	"trigger": {"trigger", Operate, "schedules", func(c *pglock.Client, ctx context.Context, job string, _ pglock.Token, _ string) error {
+		j, err := schedule.New(c, job)
+		if err == nil {
+			_, err = j.Trigger(ctx)
+		}
+		return err
+	}},
 }
 
 // resolve returns the call that ends an attempt without an outcome.
@@ -162,15 +168,6 @@ func resolve(happened bool) func(c *pglock.Client, ctx context.Context, key stri
 			return once.Resolve(ctx, conn, key, token, happened, once.WithSchema(c.Schema()), once.WithReason(reason))
 		})
 	}
-}
-
-// trigger makes an extra tick of a job. There is no record of it but the log.
-func trigger(c *pglock.Client, ctx context.Context, name string, _ pglock.Token, _ string) error {
-	job, err := schedule.New(c, name)
-	if err == nil {
-		_, err = job.Trigger(ctx)
-	}
-	return err
 }
 
 // act answers a form.
