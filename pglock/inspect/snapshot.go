@@ -43,7 +43,7 @@ type Snapshot struct {
 	Schedules []Schedule
 	Advisory  []advisory.Usage // all sessions with an advisory lock of the database, also of other programs
 	Sessions  []Session
-	Actions   []Action // of operators, the newest first; of these the server keeps 1000
+	Actions   []Action // the last 100 of operators, the newest first
 }
 
 // Server describes the server, and what it keeps for all clients.

@@ -80,7 +80,7 @@ func TestOverdueGrants(t *testing.T) {
 			}
 		}
 		time.Sleep(7 * time.Second) //nolint:forbidigo // the clock is that of the test
-		for path, value := range map[string]func() any{"locks": both, "elections": both, "lock": func() any { return lockPage{Lock: grant(1, 30*time.Second, 0)} }, "": func() any { return nowPage{Snapshot: both().(inspect.Snapshot)} }} {
+		for path, value := range map[string]func() any{"locks": both, "elections": both, "lock": func() any { return inspect.Snapshot{Locks: []inspect.Lock{grant(1, 30*time.Second, 0)}} }, "": func() any { return nowPage{Snapshot: both().(inspect.Snapshot)} }} {
 			if page := draw(path, value); strings.Count(page, "not renewed for 7s") != 1 {
 				t.Errorf("%q:\n%s", path, page)
 			}

@@ -101,21 +101,16 @@ func pageNumber(q url.Values) int {
 	return min(max(n, 1), maxPage)
 }
 
-// lockPage is a lock, with what else there is about its name.
-type lockPage struct {
-	inspect.Lock
-	About inspect.Snapshot
-}
-
 func loadLock(ctx context.Context, h *handler, q url.Values) (any, error) {
 	l, err := h.client.Get(ctx, q.Get("name"))
 	if err != nil && !errors.Is(err, pglock.ErrNotFound) { // then it is free
 		return nil, err
 	}
 	s, err := h.client.Snapshot(ctx, fewLocks)
+	s.Locks = []inspect.Lock{l}
 	s.Guards = slices.DeleteFunc(s.Guards, func(g inspect.Guard) bool { return g.Name != q.Get("name") })
 	s.Actions = slices.DeleteFunc(s.Actions, func(a inspect.Action) bool { return a.Name != q.Get("name") })
-	return lockPage{l, s}, err
+	return s, err
 }
 
 const checkEvery = time.Minute // for the first page
@@ -143,17 +138,11 @@ func loadNow(ctx context.Context, h *handler, _ url.Values) (any, error) {
 
 // snapshotOf returns the snapshot that a page is made from, if there is one.
 func snapshotOf(value any) (s inspect.Snapshot, found bool) {
-	switch v := value.(type) {
-	case inspect.Snapshot:
-		return v, true
-	case nowPage:
-		return v.Snapshot, true
-	case lockPage:
-		s := v.About
-		s.Locks = []inspect.Lock{v.Lock}
-		return s, true
+	if now, ok := value.(nowPage); ok {
+		return now.Snapshot, true
 	}
-	return s, false
+	s, found = value.(inspect.Snapshot)
+	return s, found
 }
 
 // Attention returns what needs attention on the first page.

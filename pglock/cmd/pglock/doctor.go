@@ -26,8 +26,8 @@ func newDoctor(g *globals) *cobra.Command {
 		Long:  help("doctor"),
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case now && (quiet || cmd.Flags().Changed("as")):
-				return usage(cmd, "--now and --quiet or --as exclude each other: must be one of them")
+			case now && (quiet || asJSON || cmd.Flags().Changed("as")):
+				return usage(cmd, "--now excludes --quiet, --json and --as: must be alone")
 			case !slices.Contains(doctor.Roles, role):
 				return usage(cmd, "--as is unknown: must be one of %s", strings.Join(doctor.Roles, ", "))
 			}
@@ -39,7 +39,7 @@ func newDoctor(g *globals) *cobra.Command {
 			}
 			return interruptible(func(ctx context.Context) error {
 				if now {
-					return g.printAttention(ctx, cmd.OutOrStdout(), asJSON)
+					return g.printAttention(ctx, cmd.OutOrStdout())
 				}
 				results := g.checks(ctx, role)
 				if err := ctx.Err(); err != nil {
@@ -81,7 +81,7 @@ func printResults(out io.Writer, results []doctor.Result, asJSON bool) error {
 }
 
 // printAttention prints what needs attention. It reads once, so it knows of no renewal that is missing.
-func (g *globals) printAttention(ctx context.Context, out io.Writer, asJSON bool) error {
+func (g *globals) printAttention(ctx context.Context, out io.Writer) error {
 	var checks []display.Check
 	for _, r := range g.checks(ctx, doctor.Screen) {
 		checks = append(checks, display.Check{Name: r.Check, Level: string(r.Level), Found: r.Found, Remedy: r.Remedy})
@@ -94,26 +94,16 @@ func (g *globals) printAttention(ctx context.Context, out io.Writer, asJSON bool
 		saysStandby(s.Server)
 	}
 	all := display.Attention(s, nil, nil, checks)
-	switch {
-	case err != nil && len(all) == 0: // otherwise doctor knows why
+	if len(all) == 0 {
+		if err == nil {
+			_, err = fmt.Fprintln(out, "ok    nothing needs attention")
+		}
 		return g.explainPrivilege(err)
-	case asJSON:
-		err = encodeJSON(out, struct {
-			OK        bool              `json:"ok"`
-			Attention []display.Concern `json:"attention"`
-		}{len(all) == 0, all}, true)
-	case len(all) == 0:
-		_, err = fmt.Fprintln(out, "ok    nothing needs attention")
-	default:
-		err = nil
 	}
-	for _, c := range all {
-		if !asJSON && err == nil {
-			_, err = fmt.Fprintf(out, "%-4s  %s\n      %s\n", c.Level, c.Line(), text.OneLine(c.Cure))
+	for _, c := range all { // if the database does not answer, doctor says why
+		if _, err := fmt.Fprintf(out, "%-4s  %s\n      %s\n", c.Level, c.Line(), text.OneLine(c.Cure)); err != nil {
+			return err
 		}
 	}
-	if err == nil && len(all) > 0 {
-		err = exitStatus(statusUnhealthy)
-	}
-	return err
+	return exitStatus(statusUnhealthy)
 }

@@ -117,12 +117,9 @@ func (g *globals) withKey(fn func(context.Context, *pgx.Conn, io.Writer, string)
 
 // operator names the person who acts: the account and the host.
 func operator() string {
-	name, host := "unknown", "unknown"
+	host, _ := os.Hostname()
 	if u, err := user.Current(); err == nil {
-		name = u.Username
+		return u.Username + "@" + host
 	}
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
-	return name + "@" + host
+	return host
 }

@@ -1,7 +1,6 @@
 package display
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ const (
 	usualWait  = time.Minute      // of a client
 	usualGuard = 10 * time.Second // of a transaction whose grant has ended
 	usualTick  = time.Minute      // of a tick that is late
-	usualTx    = 5 * time.Minute  // of the oldest transaction
 	usualQueue = 10               // clients by which a queue grows
 )
 
@@ -26,13 +24,13 @@ var ManyLocks = inspect.Query{Filter: inspect.Filter{Held: true}, Order: inspect
 
 // Concern needs the attention of an operator. Its texts have names of others, so escape them.
 type Concern struct {
-	Level string        `json:"level"`          // "fail": work has stopped or is not safe; "warn": it may soon be so
-	Name  string        `json:"name,omitempty"` // of the lock, the key or the job; empty if it concerns the server
-	Key   bool          `json:"key,omitempty"`  // Name is a key
-	Token fencing.Token `json:"token,omitempty"`
-	Who   string        `json:"who,omitempty"` // the holder, or the session
-	Found string        `json:"found"`
-	Cure  string        `json:"cure"` // a command for a shell or SQL, with words about it
+	Level string // "fail": work has stopped or is not safe; "warn": it may soon be so
+	Name  string // of the lock, the key or the job; empty if it concerns the server
+	Key   bool   // Name is a key
+	Token fencing.Token
+	Who   string // the holder, or the session
+	Found string
+	Cure  string // a command for a shell or SQL, with words about it
 }
 
 // Line returns the concern without its cure, in one line that is safe for a terminal.
@@ -75,7 +73,6 @@ type Check struct{ Name, Level, Found, Remedy string }
 // what is usual without waiters is not in the tables. overdue and grown are what Renewals and Queues
 // have found out, if the caller reads again and again.
 func Attention(s inspect.Snapshot, overdue map[fencing.Token]time.Duration, grown map[string]int, checks []Check) (all []Concern) {
-	all = []Concern{}
 	for _, c := range checks {
 		if c.Level == "fail" {
 			all = append(all, Concern{Level: c.Level, Found: c.Name + ": " + c.Found, Cure: c.Remedy})
@@ -145,29 +142,13 @@ func longWaits(s inspect.Snapshot, grown map[string]int) (all []Concern) {
 			fmt.Sprintf("held for %s while %d wait, up to %s%s", text.Short(g.HeldFor), len(l.Waiters), text.Short(longest), more),
 			cure + "pglock release " + name + ` --force --reason "…"`})
 	}
-	for _, u := range s.Advisory {
-		if !u.Granted && u.Waiting > usualWait && len(u.WaitsFor) > 0 {
-			all = append(all, Concern{"warn", cmp.Or(u.Name, u.Key.String()), false, 0, fmt.Sprintf("process %d", u.WaitsFor[0]),
-				fmt.Sprintf("process %d waits for this advisory lock for %s", u.PID, text.Short(u.Waiting)),
-				fmt.Sprintf("end the transaction of its holder, or: SELECT pg_terminate_backend(%d)", u.WaitsFor[0])})
-		}
-	}
 	return all
 }
 
 func ofServer(s inspect.Snapshot) (all []Concern) {
-	v := s.Server
-	if v.Full() {
+	if v := s.Server; v.Full() {
 		all = append(all, Concern{Level: "warn", Found: fmt.Sprintf("%d of %d connections are in use", v.Connections, v.MaxConnections),
 			Cure: "close those that idle, or raise max_connections"})
-	}
-	if v.OldestTransaction > usualTx {
-		all = append(all, Concern{Level: "warn", Who: v.OldestTransactionWho, Found: "a transaction is open for " + text.Short(v.OldestTransaction) + ", and locks that are used often get slower",
-			Cure: "end it if it is forgotten; see: pglock doctor"})
-	}
-	if v.NotifyQueue > 0.5 {
-		all = append(all, Concern{Level: "warn", Found: fmt.Sprintf("%.0f %% of the notification queue is in use: a session that listens is in a transaction", 100*v.NotifyQueue),
-			Cure: "end that session; see: pglock doctor"})
 	}
 	if len(s.Locks) < s.Matching {
 		all = append(all, Concern{Level: "warn", Found: fmt.Sprintf("only %d of %d locks were looked at, those with the most waiters", len(s.Locks), s.Matching),

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/display"
@@ -19,7 +18,7 @@ var now = time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC)
 func usual() inspect.Snapshot {
 	return inspect.Snapshot{
 		At: now, Matching: 3,
-		Server: inspect.Server{Connections: 79, MaxConnections: 100, OldestTransaction: time.Minute, NotifyQueue: 0.1},
+		Server: inspect.Server{Connections: 79, MaxConnections: 100},
 		Locks: []inspect.Lock{
 			{Name: "job", Holder: "h", Token: 1, HeldFor: time.Hour, Remaining: time.Second},
 			{Name: "queue", Holder: "h", Token: 2, HeldFor: time.Hour, Remaining: time.Second, Waiters: []inspect.Waiter{{Holder: "w", Waited: 59 * time.Second}}},
@@ -28,7 +27,6 @@ func usual() inspect.Snapshot {
 		Once:      []inspect.Attempt{{Key: "running", StartedAt: now.Add(-time.Hour), Running: true}},
 		Guards:    []inspect.Guard{{Name: "job", PID: 7, Age: time.Hour}, {Name: "other", PID: 8, Age: time.Second, Ended: true}},
 		Schedules: []inspect.Schedule{{Job: "s", Next: now.Add(-time.Second)}, {Job: "r", Next: now.Add(-time.Hour), Running: now.Add(-time.Hour)}},
-		Advisory:  []advisory.Usage{{Granted: true, Waiting: time.Hour}, {Waiting: time.Second, WaitsFor: []uint32{7}}},
 	}
 }
 
@@ -36,57 +34,49 @@ func usual() inspect.Snapshot {
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	checks := []display.Check{{Name: "clock", Level: "warn", Found: "ahead"}, {Name: "server", Level: "ok"}, {Name: "x", Level: "skip"}}
+	type overdue = map[fencing.Token]time.Duration
+	type grown = map[string]int
 	unusual := []struct {
-		change     func(s *inspect.Snapshot, overdue map[fencing.Token]time.Duration, grown map[string]int)
+		change     func(s *inspect.Snapshot, overdue overdue, grown grown)
 		line, cure string
 	}{
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Once = append(s.Once, inspect.Attempt{Key: "charge 1", Token: 5, Holder: "api", StartedAt: now.Add(-time.Hour)})
 		}, `fail key "charge 1", api: its effect began 1h0m ago, and the outcome is unknown`, "pglock once resolve 'charge 1' --happened, or --did-not-happen"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Guards = append(s.Guards, inspect.Guard{Name: "g", PID: 4711, Application: "web", Age: time.Minute, Ended: true})
 		}, "fail g, process 4711, web: no client gets the lock", "SELECT pg_terminate_backend(4711)"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Guards = append(s.Guards, inspect.Guard{Name: "p", Prepared: "it's", Ended: true})
 		}, "fail p, prepared transaction it's: no client gets the lock", "ROLLBACK PREPARED 'it''s'"},
-		{func(_ *inspect.Snapshot, overdue map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(_ *inspect.Snapshot, overdue overdue, _ grown) {
 			overdue[1] = 24 * time.Second
 		}, "fail job, h: not renewed for 24s, ends in 1s", "pglock show job"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Schedules = append(s.Schedules, inspect.Schedule{Job: "nightly", Next: now.Add(-90 * time.Minute)})
 		}, "fail nightly: its tick is late by 1h30m", "pglock show nightly"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			for i, name := range []string{"a", "b"} {
 				s.Locks = append(s.Locks, inspect.Lock{Name: name, Holder: name, Remaining: 1, Token: fencing.Token(100 + i), Waiters: []inspect.Waiter{{Holder: string("ba"[i])}}})
 			}
 			s.Matching += 2
 		}, "warn a, a: clients wait for one another, perhaps in a cycle", "pglock top --once --screen blocking"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Locks[1].Waiters = append(s.Locks[1].Waiters, inspect.Waiter{Waited: 61 * time.Second})
 		}, "warn queue, h: held for 1h0m while 2 wait, up to 1m1s", `pglock ask queue --reason "…"; if it hangs: pglock release queue --force --reason "…"`},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, grown map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, grown grown) {
 			grown["sem"] = 10
 			s.Locks = append(s.Locks, inspect.Lock{Name: "sem", Waiters: make([]inspect.Waiter, 12), Grants: []inspect.Grant{{Holder: "x", Token: 9, ReleaseRequested: true}, {Holder: "y"}}})
 			s.Matching++
 		}, "warn sem, x: held for 0s while 12 wait, up to 0s, 10 more than before", `its holder was asked, so: pglock release sem --token 9 --force`},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
-			s.Advisory = append(s.Advisory, advisory.Usage{Name: "tx", PID: 8, Waiting: time.Hour, WaitsFor: []uint32{7}})
-		}, "warn tx, process 7: process 8 waits for this advisory lock for 1h0m", "SELECT pg_terminate_backend(7)"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Server.Connections = 80
 		},
 			"warn 80 of 100 connections are in use", "max_connections"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
-			s.Server.OldestTransaction, s.Server.OldestTransactionWho = time.Hour, "pid 7"
-		}, "warn pid 7: a transaction is open for 1h0m", "pglock doctor"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) {
-			s.Server.NotifyQueue = 0.6
-		},
-			"warn 60 % of the notification queue is in use", "pglock doctor"},
-		{func(s *inspect.Snapshot, _ map[fencing.Token]time.Duration, _ map[string]int) { s.Matching += 100 },
+		{func(s *inspect.Snapshot, _ overdue, _ grown) { s.Matching += 100 },
 			"warn only 3 of 103 locks were looked at", "pglock ls --pattern"},
 	}
-	read := func(s inspect.Snapshot, overdue map[fencing.Token]time.Duration, grown map[string]int, checks []display.Check) (lines []string) {
+	read := func(s inspect.Snapshot, overdue overdue, grown grown, checks []display.Check) (lines []string) {
 		for _, c := range display.Attention(s, overdue, grown, checks) {
 			lines = append(lines, c.Level+" "+c.Line()+" | "+c.Cure)
 		}
@@ -95,16 +85,16 @@ func TestAttention(t *testing.T) {
 	if got := read(usual(), nil, nil, checks); got != nil {
 		t.Errorf("nothing to do: %q", got)
 	}
-	all, overdue, grown := usual(), map[fencing.Token]time.Duration{}, map[string]int{"queue": 9}
+	all, late, longer := usual(), overdue{}, grown{"queue": 9}
 	for _, u := range unusual {
-		s, o, g := usual(), map[fencing.Token]time.Duration{}, map[string]int{"queue": 9}
+		s, o, g := usual(), overdue{}, grown{"queue": 9}
 		u.change(&s, o, g)
 		if got := read(s, o, g, checks); len(got) != 1 || !strings.HasPrefix(got[0], u.line) || !strings.Contains(got[0], u.cure) {
 			t.Errorf("%q, want one of %s … %s", got, u.line, u.cure)
 		}
-		u.change(&all, overdue, grown)
+		u.change(&all, late, longer)
 	}
-	got := read(all, overdue, grown, append(checks, display.Check{Name: "fsync", Level: "fail", Found: "off", Remedy: "set it"}))
+	got := read(all, late, longer, append(checks, display.Check{Name: "fsync", Level: "fail", Found: "off", Remedy: "set it"}))
 	if len(got) != len(unusual)+1 || got[0] != "fail fsync: off | set it" {
 		t.Errorf("%d: %q", len(got), got)
 	}

@@ -75,24 +75,18 @@ func (m *model) header() []string {
 			state[i] = bad.Render(line)
 		}
 	}
-	tabs := m.tabs(" ")
-	if ansi.StringWidth(tabs) > m.width {
-		tabs = m.tabs("")
+	tabs, separator := make([]string, len(screens)), " "
+	if m.width < 86 { // so that none is cut at 80
+		separator = ""
 	}
-	lines := append([]string{spread(m.width, heading.Render(first), when)}, state...)
-	return append(lines, ansi.Truncate(tabs, m.width, "…"))
-}
-
-// tabs returns the keys and the titles of the screens, with a separator between the two.
-func (m *model) tabs(separator string) string {
-	tabs := make([]string, len(screens))
 	for i, s := range screens {
 		tabs[i] = fmt.Sprint(i+1, separator, s.title)
 		if i == m.screen {
 			tabs[i] = selected.Render(separator + tabs[i] + separator)
 		}
 	}
-	return strings.Join(tabs, " ")
+	lines := append([]string{spread(m.width, heading.Render(first), when)}, state...)
+	return append(lines, ansi.Truncate(strings.Join(tabs, " "), m.width, "…"))
 }
 
 // fit returns as many of the parts of a text, which two blanks separate, as there is room for.
