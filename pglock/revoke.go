@@ -29,7 +29,8 @@ const maxReason = 512
 //
 // If the grant is not the current one, or was released, Revoke changes nothing and returns a
 // *StaleError, or ErrNotFound if the name has no row. A repeated revocation succeeds, so call
-// Revoke again after ErrUnavailable.
+// Revoke again after ErrUnavailable. The table operator_actions has the latest revocations and
+// requests, with the role and the reason: name the person who acts in the reason.
 func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("revoke grant %d of %q", token, name)
 	ctx, cancel := outlasting(ctx, func(l *Lease) bool { return l.fence.Token == token && l.hasName(name) })
