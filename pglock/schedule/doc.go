@@ -106,4 +106,5 @@
 //   - All processes must use the same schedule, in the same time zone. Run, RunDue and BeginDue
 //     notice another zone ([ErrZone]), but not another schedule.
 //   - The job's writes are not fenced automatically. The function gets the lease to guard them.
+//   - While it waits for a tick, Run looks for an extra one by a short transaction every 10 s.
 package schedule
