@@ -81,6 +81,7 @@ nightly: setup ## Run what takes too long for each change: builds for every syst
 .PHONY: simulation
 simulation: ## Run simulated worlds on each processor for an hour, or for TIME=10m, and look for the bugs that are seeded in the client
 	PGLOCK_SIM=$(or $(TIME),1h) go test -count=1 -timeout 3h -run Worlds -v ./pglock/internal/sim
+	PGLOCK_SIM=1m go test -count=1 -run 'TestPayments$$|TestReports$$|TestLeaders$$' ./pglock/pglocktest
 	PGLOCK_CHAOS=1 go test -count=1 -timeout 3h -run Bugs -v ./pglock/internal/sim
 
 .PHONY: evidence

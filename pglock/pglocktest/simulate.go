@@ -68,6 +68,11 @@ func (w *World) Logf(format string, args ...any) { w.world.Logf(format, args...)
 // replication. Without it, a failover may lose the last grants and writes. Call it before Go.
 func (w *World) Synchronous() { w.world.Synchronous() }
 
+// SteadyClock keeps the server's clock from jumping. A clock that is set forward ends leases early, so
+// a rule about what happens outside of guarded transactions holds in worlds that have called it and
+// Synchronous. Call it before Go.
+func (w *World) SteadyClock() { w.world.SteadyClock() }
+
 // Random returns a number of at least 0 and less than n, which must be positive, that depends on the
 // seed.
 func (w *World) Random(n int) int { return w.world.Random(n) }

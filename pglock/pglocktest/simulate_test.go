@@ -115,7 +115,8 @@ func TestReports(t *testing.T) { pglocktest.Simulate(t, reportsWorld(false)) }
 
 func leadersWorld(mistake bool) func(w *pglocktest.World) {
 	return func(w *pglocktest.World) {
-		w.Synchronous() // a failover that loses a grant leaves its leader in office for up to a TTL
+		w.Synchronous() // otherwise a leader whose grant is lost stays in office for up to a TTL
+		w.SteadyClock()
 		var leaders atomic.Int32
 		w.Go("candidate", 3, func(ctx context.Context, p *pglocktest.Process) {
 			e, err := leader.New(p.Client, "scheduler", leader.WithLease(pglock.WithTTL(2*time.Second)))

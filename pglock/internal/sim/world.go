@@ -92,9 +92,14 @@ func (w *World) Logf(format string, args ...any) {
 }
 
 // Synchronous makes the standby of each failover have all that was committed.
-func (w *World) Synchronous() {
+func (w *World) Synchronous() { w.noStep(fails) }
+
+// SteadyClock makes the server's clock never jump.
+func (w *World) SteadyClock() { w.noStep(steps) }
+
+func (w *World) noStep(k kind) {
 	for i := range w.plan.world {
-		if f := &w.plan.world[i]; f.Kind == fails {
+		if f := &w.plan.world[i]; f.Kind == k {
 			f.Step = 0
 		}
 	}
