@@ -66,8 +66,8 @@ func By(reason, operator string) string {
 type Check struct{ Name, Level, Found, Remedy string }
 
 // Attention returns what needs attention, the worst first: failed checks, keys without an outcome,
-// guards that keep a lock from others, leases that are not renewed, ticks that are late, clients that
-// wait for long, and a server that is almost full.
+// guards that keep a lock from others, leases that are not renewed, ticks that are late or have failed,
+// clients that wait for long, and a server that is almost full.
 //
 // A lock is held for too long if a client has waited for a minute, unless it is that of an election:
 // what is usual without waiters is not in the tables. overdue and grown are what Renewals and Queues
@@ -104,6 +104,10 @@ func Attention(s inspect.Snapshot, overdue map[fencing.Token]time.Duration, grow
 		if late := j.Late(s.At); late > usualTick {
 			all = append(all, Concern{"fail", j.Job, false, 0, "", "its tick is late by " + text.Short(late) + ": no process has begun it",
 				"start a process that runs the job; see: pglock show " + word(j.Job)})
+		}
+		if j.Attempts > 0 && j.Running.IsZero() {
+			all = append(all, Concern{"fail", j.Job, false, 0, "", "its tick of " + j.Failed.UTC().Format(time.DateTime) + " has failed: " + j.Error,
+				"mend the cause, then: pglock schedule run " + word(j.Job)})
 		}
 	}
 	for _, b := range s.Tree() {

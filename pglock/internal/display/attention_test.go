@@ -26,7 +26,7 @@ func usual() inspect.Snapshot {
 		},
 		Once:      []inspect.Attempt{{Key: "running", StartedAt: now.Add(-time.Hour), Running: true}},
 		Guards:    []inspect.Guard{{Name: "job", PID: 7, Age: time.Hour}, {Name: "other", PID: 8, Age: time.Second, Ended: true}},
-		Schedules: []inspect.Schedule{{Job: "s", Next: now.Add(-time.Second)}, {Job: "r", Next: now.Add(-time.Hour), Running: now.Add(-time.Hour)}},
+		Schedules: []inspect.Schedule{{Job: "s", Next: now.Add(-time.Second)}, {Job: "r", Next: now.Add(-time.Hour), Running: now.Add(-time.Hour), Failed: now, Attempts: 1}},
 	}
 }
 
@@ -55,6 +55,9 @@ func TestAttention(t *testing.T) {
 		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Schedules = append(s.Schedules, inspect.Schedule{Job: "nightly", Next: now.Add(-90 * time.Minute)})
 		}, "fail nightly: its tick is late by 1h30m", "pglock show nightly"},
+		{func(s *inspect.Snapshot, _ overdue, _ grown) {
+			s.Schedules = append(s.Schedules, inspect.Schedule{Job: "bill it", Failed: now, Attempts: 3, Error: "no paper"})
+		}, `fail "bill it": its tick of 2026-11-28 03:00:00 has failed: no paper`, "pglock schedule run 'bill it'"},
 		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			for i, name := range []string{"a", "b"} {
 				s.Locks = append(s.Locks, inspect.Lock{Name: name, Holder: name, Remaining: 1, Token: fencing.Token(100 + i), Waiters: []inspect.Waiter{{Holder: string("ba"[i])}}})
