@@ -33,7 +33,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 	pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
 	release(t, other)
 	release(t, next(t, waits))
-	for round := range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
+	for round := range 40 { // a waiter that is just making an attempt is granted the lock without a hand-off
 		name := fmt.Sprint("n", round) // the queue keeps the row of the last waiter for a name
 		held := try(t, c, name)
 		waiter := f.waits(c, name, pglock.WithHolder("successor"))
@@ -62,7 +62,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no hand-off in ten rounds")
+	t.Error("no hand-off in forty rounds")
 }
 
 // TestI1_I9_WaitersThatLeaveAtAnyMoment has many goroutines of two clients wait and leave at
