@@ -24,7 +24,7 @@ import (
 // frozenFile lists what programs of users depend on, a line each.
 const frozenFile = root + "/testdata/frozen.txt"
 
-var update = flag.Bool("update", false, "add to testdata/frozen.txt what is new")
+var update = flag.Bool("update", false, "put the figures of runs into the documents, and what is new into testdata/frozen.txt")
 
 // TestNothingFrozenIsGone: what a release has had stays. A line of frozen.txt that is gone or changed fails;
 // a new one is added by -update. Until the first release, a line that goes is deleted by hand.
