@@ -30,7 +30,7 @@ const settle = 45 * time.Second
 func besideRow() trial.Row {
 	row := trial.Row{
 		Number: "B14", What: fmt.Sprintf("gap of a hot name, %d processes, beside others on the database", fewProcesses),
-		Throughput: true, Takes: trial.Minutes,
+		Throughput: true, Long: true,
 	}
 	none := "none"
 	for _, c := range []struct {
@@ -88,7 +88,7 @@ func (r rested) Turn(ctx context.Context, d time.Duration) error {
 
 // waitingRow is B15: what it costs the server that clients wait.
 func waitingRow() trial.Row {
-	row := trial.Row{Number: "B15", What: "clients that wait for one name: statements and CPU time of the server a second, for each of them", Once: true, Takes: trial.Minutes}
+	row := trial.Row{Number: "B15", What: "clients that wait for one name: statements and CPU time of the server a second, for each of them", Once: true, Long: true}
 	for _, n := range []int{1, 10, 100, fleetSize} {
 		name := fmt.Sprint(n, " clients")
 		row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {

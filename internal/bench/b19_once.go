@@ -43,8 +43,8 @@ func onceRow() trial.Row {
 			bound("size at the end to the largest in the second and third tenth", "size in the last tenth", "size before", trial.AtMost(1.1)),
 			bound("p99 to p50", "pair p99", "pair p50", trial.AtMost(5)),
 		},
-		Once:  true,
-		Takes: trial.ManyMinutes,
+		Once: true,
+		Long: true,
 	}
 }
 

@@ -1,8 +1,8 @@
 // Command bench measures the promises about speed and size. Each row is beside its floor and its
 // peers, in one run:
 //
-//	make bench                                      # all rows but the long one, B19
-//	make bench QUICK=1                              # an indication in three minutes, without the fleets, B14 and B15
+//	make bench                                      # all rows but the long ones, B14, B15 and B19
+//	make bench QUICK=1                              # the same in three minutes, as an indication
 //	make bench ROW=B3,F1 KEEP=1                     # only these, and keep their figures
 //	PGLOCK_BENCH_SERVER=postgres://… make bench ROW=B14  # on a server that runs already
 //	make bench ROW=B1,B2 BASE=v1.0.0                # beside another version of the module

@@ -53,7 +53,7 @@ func parse(args []string, out io.Writer) (command, error) {
 	flags.SetOutput(out)
 	flags.StringVar(&c.rows, "row", "", "measure these rows only, such as B1 or B1,B6; results.json is left as it is without -keep")
 	flags.BoolVar(&c.keep, "keep", false, "put the rows of -row into results.json, in the place of earlier ones, and draw them")
-	flags.IntVar(&c.scale.Rounds, "rounds", 7, "rounds of each row")
+	flags.IntVar(&c.scale.Rounds, "rounds", 5, "rounds of each row")
 	flags.DurationVar(&c.scale.LongTurn, "long", time.Second, "length of the one turn in a round of a row that counts operations per second, after a warm-up of half of it")
 	flags.BoolVar(&c.scale.Quick, "quick", false, "measure less, in minutes: an indication, nothing is kept")
 	flags.BoolVar(&c.scale.Short, "short", false, "see that it runs, in seconds: judge nothing, keep nothing")
@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (int, erro
 	if err != nil {
 		return exitBroken, err
 	}
-	chosen, err := choose(rows(), c.rows, c.scale)
+	chosen, err := choose(rows(), c.rows, c.scale.Short)
 	if err != nil {
 		return exitBroken, err
 	}
@@ -130,18 +130,11 @@ func sum(results trial.Results, out io.Writer) int {
 	return status
 }
 
-// choose returns the rows with the given numbers, separated by commas. Without numbers it returns all rows
-// that such a run measures: a short one every row.
-func choose(all []trial.Row, numbers string, scale trial.Scale) ([]trial.Row, error) {
-	most := trial.Minutes
-	switch {
-	case scale.Short:
-		most = trial.ManyMinutes
-	case scale.Quick:
-		most = trial.Seconds
-	}
+// choose returns the rows with the given numbers, separated by commas, or all rows, of which the long ones
+// belong to a short run only.
+func choose(all []trial.Row, numbers string, short bool) ([]trial.Row, error) {
 	if numbers == "" {
-		return slices.DeleteFunc(slices.Clone(all), func(r trial.Row) bool { return r.Takes > most }), nil
+		return slices.DeleteFunc(slices.Clone(all), func(r trial.Row) bool { return r.Long && !short }), nil
 	}
 	var chosen []trial.Row
 	for number := range strings.SplitSeq(numbers, ",") {

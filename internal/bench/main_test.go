@@ -55,19 +55,11 @@ func TestShortRunsEveryRow(t *testing.T) {
 	}
 }
 
-func TestRowsAreChosen(t *testing.T) {
+func TestRowsAreChosenByNumber(t *testing.T) {
 	t.Parallel()
-	all := []trial.Row{{Number: "B1"}, {Number: "B4"}, {Number: "B6", Takes: trial.Minutes}, {Number: "B7", Takes: trial.ManyMinutes}}
-	full, quick, short := trial.Scale{}, trial.Scale{Quick: true}, trial.Scale{Short: true}
-	for _, c := range []struct {
-		numbers string
-		scale   trial.Scale
-		want    string
-	}{
-		{"", full, "B1B4B6"}, {"", quick, "B1B4"}, {"", short, "B1B4B6B7"},
-		{"B4", full, "B4"}, {"b6,B1", quick, "B6B1"}, {"B7", quick, "B7"}, {"B7", full, "B7"},
-	} {
-		chosen, err := choose(all, c.numbers, c.scale)
+	all := []trial.Row{{Number: "B1"}, {Number: "B4"}, {Number: "B6"}, {Number: "B7", Long: true}}
+	for numbers, want := range map[string]string{"": "B1B4B6", "B4": "B4", "b6,B1": "B6B1", "B7": "B7"} {
+		chosen, err := choose(all, numbers, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +67,11 @@ func TestRowsAreChosen(t *testing.T) {
 		for _, r := range chosen {
 			got += r.Number
 		}
-		if got != c.want {
-			t.Errorf("-row %q, quick %v, short %v: %s, want %s", c.numbers, c.scale.Quick, c.scale.Short, got, c.want)
+		if got != want {
+			t.Errorf("-row %q: %s, want %s", numbers, got, want)
 		}
 	}
-	if _, err := choose(all, "B1,B5", full); err == nil || !strings.Contains(err.Error(), `"B5"`) {
+	if _, err := choose(all, "B1,B5", false); err == nil || !strings.Contains(err.Error(), `"B5"`) {
 		t.Errorf("a row that isn't there: %v", err)
 	}
 }

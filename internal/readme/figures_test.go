@@ -124,7 +124,8 @@ var measured = map[string][]string{
 		"and for {ListenerIdle} after that. It begins after {ListenAfter} of waiting.",
 		"look every 5 to {RefreshEvery}, as in",
 		"Beside {B16|beside hand-offs|passed on} hand-offs a second among four processes, eight goroutines that update rows of their own had " +
-			"{B16|beside hand-offs|commits} commits a second, and {B16|alone|commits} without (row B16;",
+			"{B16|beside hand-offs|commits} commits a second, {B16|beside commits|commits} beside plain commits at the same pace, and " +
+			"{B16|alone|commits} without either (row B16;",
 		"the default TTL of {DefaultTTL},",
 		"| 1 | {B15|1 clients|statements} | {B15|1 clients|connections} | | 10 | {B15|10 clients|statements} | {B15|10 clients|connections} | " +
 			"| 100 | {B15|100 clients|statements} | {B15|100 clients|connections} | | 500 | {B15|500 clients|statements} | {B15|500 clients|connections} |",

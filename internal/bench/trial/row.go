@@ -25,20 +25,9 @@ type Row struct {
 	// Once measures each subject in one long turn, which decides its own length.
 	Once bool
 
-	// Takes says which runs leave the row out, unless it is asked for.
-	Takes Length
+	// Long marks a row that takes minutes, which a run measures only if it is asked for.
+	Long bool
 }
-
-// Length is how long a row takes.
-type Length int
-
-// The lengths: every run measures a row of seconds, a quick one none of minutes, and no run one of many
-// minutes.
-const (
-	Seconds Length = iota
-	Minutes
-	ManyMinutes
-)
 
 // Subject is one thing that is measured.
 type Subject struct {
