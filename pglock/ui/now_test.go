@@ -50,7 +50,7 @@ func TestNow(t *testing.T) {
 	f.sql(`INSERT INTO pglock.lock_waiters (name, client, holder, expires_at, since) VALUES ('slow', 'c', 'w', now() + interval '1 h', now() - interval '9 min')`)
 	for _, h := range map[string]http.Handler{"open": h, "again": h} {
 		body := see(t, h, "/")
-		contains(t, "the first page", body, "fsync: &lt;off&gt;", "set fsync = on", "charge &lt;8812&gt;", "Resolve the key", "--did-not-happen", "while 1 wait, up to 9m",
+		contains(t, "the first page", body, "fsync: &lt;off&gt;", "set fsync = on", "charge &lt;8812&gt;", "Resolve the key", "--did-not-happen", "waiters: 1, up to 9m",
 			`href="lock?name=slow#actions">Ask or revoke<`, "No operator has done anything")
 		lacks(t, "the first page", body, "ahead", "Nothing needs attention")
 		if strings.Index(body, "fsync") > strings.Index(body, "8812") || strings.Index(body, "8812") > strings.Index(body, ">slow<") {

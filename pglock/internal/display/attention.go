@@ -143,7 +143,7 @@ func longWaits(s inspect.Snapshot, grown map[string]int) (all []Concern) {
 			cure = "its holder was asked, so: "
 		}
 		all = append(all, Concern{"warn", l.Name, false, g.Token, g.Holder,
-			fmt.Sprintf("held for %s while %d wait, up to %s%s", text.Short(g.HeldFor), len(l.Waiters), text.Short(longest), more),
+			fmt.Sprintf("held for %s, waiters: %d, up to %s%s", text.Short(g.HeldFor), len(l.Waiters), text.Short(longest), more),
 			cure + "pglock release " + name + ` --force --reason "…"`})
 	}
 	return all

@@ -66,12 +66,12 @@ func TestAttention(t *testing.T) {
 		}, "warn a, a: clients wait for one another, perhaps in a cycle", "pglock top --once --screen blocking"},
 		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Locks[1].Waiters = append(s.Locks[1].Waiters, inspect.Waiter{Waited: 61 * time.Second})
-		}, "warn queue, h: held for 1h0m while 2 wait, up to 1m1s", `pglock ask queue --reason "…"; if it hangs: pglock release queue --force --reason "…"`},
+		}, "warn queue, h: held for 1h0m, waiters: 2, up to 1m1s", `pglock ask queue --reason "…"; if it hangs: pglock release queue --force --reason "…"`},
 		{func(s *inspect.Snapshot, _ overdue, grown grown) {
 			grown["sem"] = 10
 			s.Locks = append(s.Locks, inspect.Lock{Name: "sem", Waiters: make([]inspect.Waiter, 12), Grants: []inspect.Grant{{Holder: "x", Token: 9, ReleaseRequested: true}, {Holder: "y"}}})
 			s.Matching++
-		}, "warn sem, x: held for 0s while 12 wait, up to 0s, 10 more than before", `its holder was asked, so: pglock release sem --token 9 --force`},
+		}, "warn sem, x: held for 0s, waiters: 12, up to 0s, 10 more than before", `its holder was asked, so: pglock release sem --token 9 --force`},
 		{func(s *inspect.Snapshot, _ overdue, _ grown) {
 			s.Server.Connections = 80
 		},

@@ -276,7 +276,8 @@ SELECT 'replication slots', 'ok', format('%s, none keeps more than %s transactio
 ), q AS (
     SELECT k.*, t.number AS timeline, (t.number - 1) << 44 AS before, greatest(k.token - ((t.number - 1) << 44), k.ticket) AS highest,
            CASE WHEN has_sequence_privilege(s.oid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.oid), 0) END AS last,
-           coalesce(date_trunc('second', k.pruned) || ' ago', 'never') AS last_pruned
+           coalesce(date_trunc('second', k.pruned) || ' ago', 'never') AS last_pruned,
+           CASE WHEN k.future > interval '1 second' THEN (SELECT l.name FROM pglock.distributed_locks AS l ORDER BY l.acquired_at DESC LIMIT 1) END AS ahead
     FROM k, timeline AS t, b JOIN pg_class AS s ON s.relnamespace = b.namespace AND s.relname = 'fencing_tokens'
 )
 SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, q, LATERAL (VALUES
@@ -288,7 +289,7 @@ SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, q, LATERAL (VALU
         format('find out which role may write %I.distributed_locks; the page on tokens through a failover has the statement for rows that arrived', b.schema)),
     ('tokens', 'ok', NOT pg_is_in_recovery(), format('highest %s, timeline %s, the sequence is at %s', q.token, q.timeline, q.last), NULL),
     ('grant times', 'fail', q.future > interval '1 second',
-        format('a lock was granted %s in the future: the server''s clock was set back, and leases of then last longer', date_trunc('second', q.future)),
+        format('a lock, "%s", was granted %s in the future: the server''s clock was set back, and leases of then last longer', q.ahead, date_trunc('second', q.future)),
         'let NTP slew the server''s clock, never step it; the leases expire by themselves, and pglock release NAME --force --reason TEXT frees a lock at once'),
     ('grant times', 'ok', true, 'no grant is in the future', NULL),
     ('idle rows', 'warn', q.idle >= b.idle_rows, format('%s of %s names have been idle for %s, last pruned: %s', q.idle, q.names, make_interval(secs => b.idle_for), q.last_pruned),

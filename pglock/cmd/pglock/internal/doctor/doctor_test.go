@@ -104,7 +104,7 @@ var faults = []fault{
 	{set: "UPDATE <distributed_locks> SET ticket = 1000 WHERE name = 'lock 1'; SELECT setval(<tokens>, 5)", check: "tokens", level: doctor.Fail, says: "behind 1000"},
 	{set: "UPDATE <distributed_locks> SET ticket = 8796093022209 WHERE name = 'lock 2'", check: "tokens", level: doctor.Warn, says: "1 rows have tokens", fix: noLocks},
 	{set: "REVOKE ALL ON SEQUENCE <fencing_tokens> FROM <role>", check: "tokens", level: doctor.Skip, says: "may not read the sequence"},
-	{set: fmt.Sprintf(addLocks, "-1 hour", 1), check: "grant times", level: doctor.Fail, says: "0:59:5", fix: noLocks},
+	{set: fmt.Sprintf(addLocks, "-1 hour", 1), check: "grant times", level: doctor.Fail, says: `lock, "lock 1", was granted 00:59:5`, fix: noLocks},
 	{set: fmt.Sprintf(addLocks, "-1 hour", 1), check: "grant times", level: doctor.Fail, says: "pglock release NAME --force --reason TEXT", fix: noLocks},
 	{set: fmt.Sprintf(addLocks, "49 hours", 999), check: "idle rows", level: doctor.OK, says: "999 names, 0 held, 0 expired and not released, 999 idle for 48:00:00, last pruned: never"},
 	{set: `INSERT INTO <distributed_locks> (name, token, version, acquired_at, expires_at, holder)

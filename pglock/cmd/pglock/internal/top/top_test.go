@@ -255,7 +255,7 @@ func TestNow(t *testing.T) {
 	screen := screenText(m)
 	words := strings.Join(strings.Fields(screen), " ")
 	for _, want := range []string{
-		"fail server: ", "the outcome is unknown", "--did-not-happen", "is late by 1h0m", "warn account:17, a: held for 1m0s while 1 wait, up to 1h0m",
+		"fail server: ", "the outcome is unknown", "--did-not-happen", "is late by 1h0m", "warn account:17, a: held for 1m0s, waiters: 1, up to 1h0m",
 		`pglock release account:17 --force --reason "…"`, "done 1m0s ago: revoked", "by ops as",
 	} {
 		if !strings.Contains(words, want) {
