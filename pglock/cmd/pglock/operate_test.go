@@ -181,16 +181,16 @@ func TestFromAHolderToItsSession(t *testing.T) {
 	for name, flags := range map[string][]string{"n": nil, "m": {"--holder", "api-1"}} {
 		c.held(name, flags...)
 		c.expect(0, "ask", name, "--reason", "a deploy")
-		shown := c.expect(0, "show", name).stdout
-		session := regexp.MustCompile(`(?m)^session +process (\d+) of .*, from .*, (idle|active)$`).FindStringSubmatch(shown)
-		if session == nil || !regexp.MustCompile(`(?m)^action +20.*Z: asked to release `+name+` \(token \d+\), by .*: a deploy \(by .+@.+\)$`).MatchString(shown) {
-			t.Errorf("%s: %q", name, shown)
-			continue
-		}
-		application := locktest.Scan[string](t, c.pool, "SELECT application_name FROM pg_stat_activity WHERE pid = $1::int", session[1])
-		if holder, _ := c.row(name); !schema.SessionOf(application, holder) {
-			t.Errorf("the session of %s is called %s", holder, application)
-		}
+		pgtest.Eventually(t, "show has the action and a session of the holder", func() bool { // a session that idles may have ended since
+			shown := c.expect(0, "show", name).stdout
+			session := regexp.MustCompile(`(?m)^session +process (\d+) of .*, from .*, (idle|active)$`).FindStringSubmatch(shown)
+			if session == nil || !regexp.MustCompile(`(?m)^action +20.*Z: asked to release `+name+` \(token \d+\), by .*: a deploy \(by .+@.+\)$`).MatchString(shown) {
+				return false
+			}
+			application := locktest.Scan[string](t, c.pool, "SELECT coalesce((SELECT application_name FROM pg_stat_activity WHERE pid = $1::int), '')", session[1])
+			holder, _ := c.row(name)
+			return schema.SessionOf(application, holder)
+		})
 	}
 }
 
