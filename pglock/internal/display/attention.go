@@ -11,7 +11,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// What is usual, so that it needs no attention.
+// Up to these limits a state is usual, and needs no attention.
 const (
 	usualWait  = time.Minute      // of a client
 	usualGuard = 10 * time.Second // of a transaction whose grant has ended
