@@ -422,7 +422,8 @@ COMMENT ON FUNCTION pglock_oldest_client() IS 'pglock: the migration that a prog
 -- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction
 -- has made. Only PUBLIC keeps what the server itself grants it, but not on types: tables that a
 -- role with USAGE on the schema has built on them would block migrating down. Other rights are the
--- decision of the grant functions. The tables of the migrations themselves were made before: a role
+-- decision of the grant functions. An object that was changed or replaced keeps its rights, because the
+-- programs that run need them. The tables of the migrations themselves were made before: a role
 -- with more than SELECT could block or redirect them.
 CREATE FUNCTION revoke_defaults(here regnamespace) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -432,18 +433,22 @@ BEGIN
     FOR statement IN
         SELECT DISTINCT format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
         FROM (
-            SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner, c.relacl, false,
-                   age(c.xmin) <= 0, c.relname = 'pglock_migrations'
+            SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid, c.oid::regclass::text, c.relowner, c.relacl, false,
+                   (SELECT bool_and(age(t.xmin) <= 0) FROM pg_attribute AS t WHERE t.attrelid = c.oid), c.relname = 'pglock_migrations'
             FROM pg_class AS c WHERE c.relnamespace = here
             UNION ALL
-            SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, p.proacl, true, age(p.xmin) <= 0, false
+            SELECT 'FUNCTION', p.oid, p.oid::regprocedure::text, p.proowner, p.proacl, true, age(p.xmin) <= 0, false
             FROM pg_proc AS p WHERE p.pronamespace = here
             UNION ALL
-            SELECT 'TYPE', t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner)), false, age(t.xmin) <= 0, false
+            SELECT 'TYPE', t.oid, t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner)), false, age(t.xmin) <= 0, false
             FROM pg_type AS t WHERE t.typnamespace = here AND t.typelem = 0
-        ) AS o (kind, name, owner, acl, is_public, is_new, is_record), aclexplode(o.acl) AS a
+        ) AS o (kind, oid, name, owner, acl, is_public, is_new, is_record), aclexplode(o.acl) AS a
         WHERE a.grantee <> o.owner AND NOT (a.grantee = 0 AND o.is_public)
           AND (o.is_new OR o.is_record AND a.privilege_type <> 'SELECT')
+          AND NOT EXISTS (SELECT FROM pg_shdepend AS d -- the right is older, so the function was only replaced
+                          WHERE o.kind = 'FUNCTION' AND d.classid = 'pg_proc'::regclass AND d.objid = o.oid AND d.deptype = 'a'
+                            AND d.dbid = (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database())
+                            AND d.refclassid = 'pg_authid'::regclass AND d.refobjid = a.grantee AND age(d.xmin) > 0)
     LOOP
         EXECUTE statement;
     END LOOP;

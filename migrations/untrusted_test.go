@@ -3,13 +3,16 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/locktest"
@@ -232,6 +235,41 @@ func TestP70_NobodyInheritsRights(t *testing.T) {
 		WHERE c.relnamespace = 'pglock'::regnamespace AND x.grantee = 0 ORDER BY 1`)
 	if strings.Join(public, ", ") != "pglock_migrations: SELECT, protected_tables: SELECT" {
 		t.Errorf("PUBLIC has %v", public)
+	}
+}
+
+// TestTheNextMigrationKeepsRights: what a migration changes and replaces keeps the rights that roles have, also those
+// that default privileges name, and what it adds gives them none.
+func TestTheNextMigrationKeepsRights(t *testing.T) {
+	t.Parallel()
+	a := newAttacker(t, "next")
+	for _, kind := range []string{"TABLES", "SEQUENCES", "FUNCTIONS", "TYPES"} {
+		a.do(a.admin, "ALTER DEFAULT PRIVILEGES GRANT ALL ON "+kind+" TO ATTACKER")
+	}
+	locktest.OK(t, migrations.Up(t.Context(), a.admin, migrations.WithUser(a.name)))
+	before := rights(t, a.admin, a.name, "pglock")
+	replace := scanAll(t, a.admin, "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pglock'::regnamespace AND proname = 'acquire'")
+	locktest.OK(t, pgx.BeginFunc(t.Context(), a.admin, func(tx pgx.Tx) error {
+		for _, statement := range append(replace,
+			"SET LOCAL search_path TO pglock, pg_temp",
+			"ALTER TABLE distributed_locks ADD COLUMN added text",
+			"CREATE OR REPLACE VIEW protected_tables AS "+scanAll(t, a.admin, "SELECT pg_get_viewdef('pglock.protected_tables'::regclass)")[0],
+			"CREATE FUNCTION added_function() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+			"REVOKE EXECUTE ON FUNCTION added_function FROM PUBLIC",
+			"CREATE TABLE added_table (n integer)",
+			"CREATE SEQUENCE added_sequence",
+			"SELECT pin_functions()") {
+			if _, err := tx.Exec(t.Context(), statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	}))
+	if after := rights(t, a.admin, a.name, "pglock"); len(before) == 0 || !slices.Equal(before, after) {
+		t.Errorf("the role had %v, and has %v", before, after)
+	}
+	if scanAll(t, a.admin, "SELECT has_table_privilege('public', 'pglock.protected_tables', 'SELECT')::text")[0] != "true" {
+		t.Error("PUBLIC has lost a right that the migrations gave it")
 	}
 }
 

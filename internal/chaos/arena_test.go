@@ -36,9 +36,10 @@ type arena struct {
 	admin  *pgxpool.Pool // past the proxies
 	base   assignment
 	crew   []*process
-	old    string // the test binary of the release that the tables are made by; "" is this one
-	next   string // that of the release to which upgrade upgrades
-	pairs  bool   // of nemeses strike at a time
+	pairs  bool // of nemeses strike at a time
+
+	// The test binaries of releases, of which the first one makes the tables. "" is this one.
+	releases []string
 
 	mu      sync.Mutex
 	records []record
@@ -72,7 +73,7 @@ type hit struct {
 // newArena starts a server and workers, which begin at once.
 func newArena(t *testing.T, base assignment, n nemesis) *arena {
 	t.Helper()
-	a := &arena{t: t, base: base, pairs: n.name == mixed().name, server: pgtest.Server(t, testserver.Options{Settings: map[string]string{
+	a := &arena{t: t, base: base, pairs: n.name == mixed().name, releases: []string{""}, server: pgtest.Server(t, testserver.Options{Settings: map[string]string{
 		"max_connections": strconv.Itoa(70 + 5*n.fleet), "max_wal_size": "48MB", "min_wal_size": "32MB",
 	}})}
 	if n.prepare != nil {
@@ -81,7 +82,7 @@ func newArena(t *testing.T, base assignment, n nemesis) *arena {
 	a.admin = pgtest.PoolOn(t, a.server.URL(), func(c *pgxpool.Config) {
 		c.ConnConfig.ConnectTimeout, c.MaxConns = 20*time.Second, 6
 	})
-	a.migrate(a.old)
+	a.migrate(a.releases[0])
 	a.exec(ledgerSQL)
 	a.base.Role, a.base.Password = "worker", "poor"
 	a.exec("CREATE ROLE worker LOGIN PASSWORD 'poor'")
@@ -91,7 +92,7 @@ func newArena(t *testing.T, base assignment, n nemesis) *arena {
 		a.exec("INSERT INTO accounts (name) VALUES ($1)", name)
 	}
 	for i := range workers {
-		p := &process{arena: a, binary: a.old, index: i, proxy: faultproxy.New(t, a.server.Addr())}
+		p := &process{arena: a, binary: a.releases[0], index: i, proxy: faultproxy.New(t, a.server.Addr())}
 		if n.fates != nil {
 			p.proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
 				fate := n.fates.decide(r)

@@ -104,7 +104,10 @@ func (n nemesis) run(t *testing.T, m mode, length time.Duration, seed uint64) ve
 	watching.Go(func() { a.watchMachine(ctx) })
 	r := rand.New(rand.NewPCG(seed, 1))
 	rounds := 0
-	for ctx.Err() == nil && (m == protected || !a.lostUpdate(ctx)) {
+	for ctx.Err() == nil || m == protected && rounds < n.rounds {
+		if m != protected && a.lostUpdate(ctx) {
+			break
+		}
 		strike(a, r)
 		rounds++
 	}

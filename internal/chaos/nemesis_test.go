@@ -35,6 +35,7 @@ type nemesis struct {
 	fates   *fates         // of the workers' requests; nil: all pass
 	long    float64        // see assignment
 	prepare func(a *arena) // before the workers start
+	rounds  int            // that a protected run has at least
 	fleet   int            // further clients, most of which wait for a lock of the workers all the time
 }
 

@@ -155,6 +155,9 @@ func work(text string, in io.Reader, out io.Writer) error {
 	defer w.ledger.Close()
 	if w.Mode != unlocked {
 		for w.client == nil { // the server may be away
+			if w.finish.Load() {
+				return nil
+			}
 			opts := []pglock.Option{pglock.WithTTL(w.TTL), pglock.WithHolder(w.Name)}
 			if w.Barging {
 				opts = append(opts, pglock.WithBarging())
