@@ -376,6 +376,13 @@ BEGIN
     IF FOUND THEN
         RETURN origin;
     END IF;
+    SELECT format('%s is unlogged, so that a crash or a promotion empties it, and a held lock could be granted again: ALTER %s %1$s SET LOGGED',
+                  c.oid::regclass, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END) INTO origin
+    FROM pg_class AS c WHERE c.relnamespace = '<here>'::regnamespace AND c.relpersistence = 'u'
+      AND c.relname = ANY ('{distributed_locks,lock_permits,once_keys,fencing_tokens,fencing_epoch,fencing_high_water,fencing_secret}') LIMIT 1;
+    IF FOUND THEN
+        RETURN origin;
+    END IF;
     FOR t IN
         SELECT c.oid::regclass AS name FROM pg_class AS c WHERE c.relnamespace = '<here>'::regnamespace AND c.relname = ANY (tables || 'nested_waits'::text)
           AND row_security_active(c.oid) AND NOT EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = c.oid) LIMIT 1

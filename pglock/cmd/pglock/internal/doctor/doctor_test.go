@@ -77,6 +77,8 @@ var faults = []fault{
 		fix:  fmt.Sprintf("UPDATE <pglock_migrations> SET version = %d", schema.Version),
 	},
 	{set: "ALTER TABLE <distributed_locks> ENABLE ROW LEVEL SECURITY", check: "server", level: doctor.Fail, says: "row security hides all rows of", fix: "ALTER TABLE <distributed_locks> DISABLE ROW LEVEL SECURITY"},
+	{set: "ALTER TABLE <distributed_locks> SET UNLOGGED", check: "server", level: doctor.Fail, says: "distributed_locks is unlogged"},
+	{set: "ALTER TABLE <lock_waiters> SET LOGGED", check: "server", level: doctor.OK, says: "accepts writes", fix: "ALTER TABLE <lock_waiters> SET UNLOGGED"},
 	{set: "ALTER TABLE <distributed_locks> ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON <distributed_locks> USING (true)", check: "rights", level: doctor.Warn,
 		says: "policies may hide rows of distributed_locks", fix: "DROP POLICY p ON <distributed_locks>; ALTER TABLE <distributed_locks> DISABLE ROW LEVEL SECURITY"},
 
