@@ -224,7 +224,7 @@ type growthCall struct {
 	anywhere bool // whatever the settings of the session are
 }
 
-// growthCalls returns the statements of leasetable, and the functions of the SQL protocol, each for a few names.
+// growthCalls returns the statements of leasetable, the functions of the SQL protocol, each for a few names, and a view.
 func growthCalls(name string) map[string]growthCall {
 	all := map[string]growthCall{}
 	for verb, sql := range leasetable.Statements(name) {
@@ -234,6 +234,7 @@ func growthCalls(name string) map[string]growthCall {
 		}
 	}
 	all["prune"] = growthCall{leasetable.Statements(name)["prune"], []any{int64(1), int64(10), int64(20), schema.Quote(name) + ".distributed_locks"}, 3000, false}
+	all["once_started"] = growthCall{"SELECT * FROM " + schema.Quote(name) + ".once_started", nil, 200, false} // of which monitoring asks often
 	for verb, most := range map[string]int{
 		"quit_queue":       2 * grownRows, // the rows of a client that closes, which no index finds
 		"delete_dead_rows": 2 * grownRows, // now and then, those of dead clients

@@ -20,6 +20,10 @@ CREATE TABLE once_keys (
 
 COMMENT ON TABLE once_keys IS 'pglock: one row an idempotency key, with the answer to its request';
 
+-- For once_started, which monitoring reads often: there may be millions of keys with an outcome. A key's
+-- first update, to its outcome, is no heap-only one for that.
+CREATE INDEX once_unfinished ON once_keys (started_at) WHERE state = 'started';
+
 -- The effects that have begun and have no outcome yet. Tokens are unique among all names, so the
 -- attempt's grant is found by its token.
 CREATE VIEW once_started AS
