@@ -293,13 +293,13 @@ SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, q, LATERAL (VALU
         'let NTP slew the server''s clock, never step it; the leases expire by themselves, and pglock release NAME --force --reason TEXT frees a lock at once'),
     ('grant times', 'ok', true, 'no grant is in the future', NULL),
     ('idle rows', 'warn', q.idle >= b.idle_rows, format('%s of %s names have been idle for %s, last pruned: %s', q.idle, q.names, make_interval(secs => b.idle_for), q.last_pruned),
-        'run a client with a retention, or call Client.Prune'),
+        'run a client with a retention for two hours, or call Client.Prune'),
     ('idle rows', 'ok', true, format('%s names, %s held, %s expired and not released, %s idle for %s, last pruned: %s',
         q.names, q.held, q.expired, q.idle, make_interval(secs => b.idle_for), q.last_pruned), NULL)
 ) AS r (name, level, applies, found, remedy) WHERE r.applies AND b.usable
 
 -- section: queue rows
 -- Clients delete the queue rows of dead clients after a minute.
-SELECT 'idle rows', 'warn', format('%s queue rows of dead clients are left', w.dead), 'run any client: it deletes them'
+SELECT 'idle rows', 'warn', format('%s queue rows of dead clients are left', w.dead), 'run a client of the Go package for two hours: it deletes them'
 FROM b, (SELECT count(*) FROM pglock.lock_waiters AS w WHERE w.expires_at <= clock_timestamp() - interval '1 hour') AS w (dead)
 WHERE b.usable AND w.dead >= b.idle_rows
