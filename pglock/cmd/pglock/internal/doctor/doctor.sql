@@ -244,6 +244,10 @@ SELECT 'prepared transactions', 'ok', format('%s, none for longer than %s', (SEL
             ELSE format('SELECT pg_drop_replication_slot(%L), if its standby does not come back', l.slot_name) END
 FROM b, l WHERE l.kept > b.xids ORDER BY l.kept DESC)
 UNION ALL
+SELECT 'replication slots', 'warn', format('publication "%s" sends the key of the seals and each grant, and its subscribers stop if they lack the tables', p.pubname),
+       'publish other schemas only: see Logical replication in the guide to operating'
+FROM b JOIN pg_publication_tables AS p ON p.schemaname = b.schema AND p.tablename = 'fencing_secret'
+UNION ALL
 SELECT 'replication slots', 'ok', format('%s, none keeps more than %s transactions', (SELECT count(*) FROM l), b.xids), '' FROM b
 
 -- section: lock table

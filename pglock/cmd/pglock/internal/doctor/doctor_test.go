@@ -96,6 +96,8 @@ var faults = []fault{
 	{set: "GRANT EXECUTE ON FUNCTION <bind>(text, bigint) TO PUBLIC", check: "grants", level: doctor.Fail, says: "PUBLIC has EXECUTE"},
 	{set: "GRANT CREATE ON SCHEMA <schema> TO PUBLIC", check: "grants", level: doctor.Fail, says: "PUBLIC has CREATE"},
 
+	{set: "CREATE PUBLICATION p FOR ALL TABLES", check: "replication slots", level: doctor.Warn, says: `publication "p" sends the key of the seals`, fix: "DROP PUBLICATION p"},
+	{set: "CREATE PUBLICATION p FOR TABLE <distributed_locks>", check: "replication slots", level: doctor.OK, says: "none keeps more", fix: "DROP PUBLICATION p"},
 	{change: func(p *patient) { p.limits.QueueUsage = 0 }, check: "notification queue", level: doctor.Warn, says: "0 % of the notification queue"},
 	{hold: "LISTEN x; BEGIN; SELECT 1", check: "notification queue", level: doctor.OK, says: "0 % in use"},
 	{hold: "LISTEN x; BEGIN; SELECT 1", check: "notifications", level: doctor.OK, says: "delivered"},
