@@ -1,6 +1,10 @@
 package pgtx
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
 
 // SQLSTATEs, by the names of PostgreSQL's appendix "Error Codes".
 const (
@@ -60,4 +64,12 @@ func SQLState(err error) string {
 		return state.SQLState()
 	}
 	return ""
+}
+
+// PlanChanged reports whether the server refused a prepared statement because its result has other
+// types than when it was prepared, as after the tables were dropped and made again. Nothing was
+// executed. The SQLSTATE has other meanings, the routine has not.
+func PlanChanged(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == FeatureNotSupported && refused.Routine == "RevalidateCachedQuery"
 }

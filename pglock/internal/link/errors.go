@@ -70,7 +70,7 @@ func Transient(err error) bool {
 			return true
 		}
 		// connection_exception, insufficient_resources
-		return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53")
+		return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || pgtx.PlanChanged(err)
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
@@ -101,13 +101,14 @@ func MaybeApplied(err error) bool {
 	return true
 }
 
-// ConnectionFailed reports whether the connection failed, rather than the statement.
+// ConnectionFailed reports whether the connection failed, rather than the statement. One whose
+// prepared statements are out of date is as useless as one that was closed, and so are the others.
 func ConnectionFailed(err error) bool {
 	if err == nil {
 		return false
 	}
 	if state := pgtx.SQLState(err); state != "" {
-		return endsConnection(state)
+		return endsConnection(state) || pgtx.PlanChanged(err)
 	}
 	return !errors.Is(err, context.Canceled) && Transient(err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/link"
@@ -182,5 +183,42 @@ func TestWhatWasNotSentHasNoEffect(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || link.MaybeApplied(err) || !link.Transient(err) {
 			t.Fatalf("told %v, maybe applied: %v", err, link.MaybeApplied(err))
 		}
+	}
+}
+
+// TestAChangedPlanIsPreparedAgain: after the type of a result has changed, the server refuses what a
+// connection has prepared. The next attempt succeeds, which the error of the first one says, and which a
+// statement that may be sent twice makes by itself.
+func TestAChangedPlanIsPreparedAgain(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	schema := pgtest.Schema(t, pool)
+	s := newStore(t, pool, schema)
+	table := pgx.Identifier{schema, "changing"}.Sanitize()
+	change := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(tries int) error {
+		_, err := s.Send(t.Context(), leasetable.Statement{SQL: "SELECT * FROM " + table, Tries: tries})
+		return err
+	}
+	change("CREATE TABLE " + table + " (a integer)")
+	if err := read(1); err != nil {
+		t.Fatal(err)
+	}
+	change("ALTER TABLE " + table + " ALTER a TYPE text")
+	err := read(1)
+	if !link.Transient(err) || link.MaybeApplied(err) || link.MayBeNotification(err) || !errors.Is(s.Explain("read", err), errs.ErrUnavailable) {
+		t.Errorf("the first attempt: %v", err)
+	}
+	if err := read(1); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+	change("ALTER TABLE " + table + " ALTER a TYPE integer USING 1")
+	if err := read(2); err != nil {
+		t.Errorf("two attempts: %v", err)
 	}
 }
