@@ -40,7 +40,7 @@ func advance(ctx context.Context, db DB, resource string, token Token, opts []Sc
 	if err := checkGrant(resource, token); err != nil {
 		return err
 	}
-	cfg, err := newProtection(opts)
+	cfg, err := newProtection(db, opts)
 	if err != nil {
 		return err
 	}

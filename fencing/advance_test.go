@@ -50,6 +50,8 @@ func TestAdvance(t *testing.T) {
 		want(t, what, err, fencing.ErrInvalidFence)
 	}
 	want(t, "a schema that isn't there", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("no such schema")), fencing.ErrSchemaMissing)
+	want(t, "no database", fencing.NewTableChecker(nil).Accept(t.Context(), "r", 1), fencing.ErrInvalidOption)
+	want(t, "no table's database", fencing.Protect(t.Context(), nil, "t"), fencing.ErrInvalidOption)
 	want(t, "no schema", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("")), fencing.ErrInvalidOption)
 }
 

@@ -67,8 +67,11 @@ func NamedBy(template string) Option {
 }
 
 // newProtection applies the options, which are SchemaOptions in calls that know no others.
-func newProtection[O Option](opts []O) (protection, error) {
+func newProtection[O Option](db DB, opts []O) (protection, error) {
 	p := protection{schema: schema.Default, column: "fence_token"}
+	if db == nil {
+		return p, errs.InvalidOption("fencing", "the database is nil: pass a pool, a connection or a transaction")
+	}
 	err := errs.ApplyBy("fencing", &p, opts, func(o O, p *protection) error { return o.apply(p) })
 	return p, err
 }

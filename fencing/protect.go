@@ -37,7 +37,7 @@ const (
 // Protect locks the table for a moment, also against readers: under load, set lock_timeout in db,
 // which may be a pool, a connection or a transaction. ctx bounds the call.
 func Protect(ctx context.Context, db DB, table string, opts ...Option) error {
-	p, err := newProtection(opts)
+	p, err := newProtection(db, opts)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func Protect(ctx context.Context, db DB, table string, opts ...Option) error {
 // Unprotect removes the triggers that Protect has created, and the token column if Protect added
 // it. If the table is not protected, Unprotect changes nothing. The errors are those of Protect.
 func Unprotect(ctx context.Context, db DB, table string, opts ...SchemaOption) error {
-	p, err := newProtection(opts)
+	p, err := newProtection(db, opts)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option)
 // read. If a migration did not finish, Version returns its version and an error that wraps
 // ErrDirty.
 func Version(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (int, error) {
-	cfg, err := newConfig(opts)
+	cfg, err := newConfig(pool, opts)
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +124,7 @@ func (t task) changes(s state) bool { return s.version != t.target && (!t.grants
 
 // run performs the task, and then checks the server.
 func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
-	cfg, err := newConfig(opts)
+	cfg, err := newConfig(pool, opts)
 	if err != nil {
 		return err
 	}

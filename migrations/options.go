@@ -1,6 +1,8 @@
 package migrations
 
 import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -62,8 +64,11 @@ func WithReport(report func(from, to int)) Option {
 	}
 }
 
-func newConfig(opts []Option) (config, error) {
+func newConfig(pool *pgxpool.Pool, opts []Option) (config, error) {
 	c := config{schema: schema.Default}
+	if pool == nil {
+		return c, errs.InvalidOption("migrations", "the pool is nil: pass a *pgxpool.Pool")
+	}
 	err := errs.Apply("migrations", &c, opts)
 	return c, err
 }

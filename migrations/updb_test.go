@@ -50,6 +50,12 @@ func TestUpDB(t *testing.T) {
 	if err := migrations.UpDB(t.Context(), other, in); !errors.Is(err, migrations.ErrDriver) {
 		t.Errorf("another driver: %v", err)
 	}
+	_, noPool := migrations.Version(t.Context(), nil, in)
+	for _, err := range []error{migrations.Up(t.Context(), nil, in), noPool} {
+		if !errors.Is(err, migrations.ErrInvalidOption) {
+			t.Errorf("without a pool: %v", err)
+		}
+	}
 	if err := migrations.UpDB(t.Context(), nil, in); !errors.Is(err, migrations.ErrInvalidOption) {
 		t.Errorf("no database: %v", err)
 	}

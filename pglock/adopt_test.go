@@ -168,7 +168,9 @@ func TestAdoptRefusesOtherGrants(t *testing.T) {
 		} {
 			fails(t, what, second(c.Adopt(t.Context(), fence)), fencing.ErrInvalidFence)
 		}
-		fails(t, "an invalid option", second(c.Adopt(t.Context(), held.Fence(), pglock.WithTTL(-1))), pglock.ErrInvalidOption)
+		for _, o := range []pglock.LeaseOption{pglock.WithTTL(-1), nil} {
+			fails(t, "an invalid option", second(c.Adopt(t.Context(), held.Fence(), o)), pglock.ErrInvalidOption)
+		}
 		check(t, held.Err())
 	})
 }

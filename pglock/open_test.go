@@ -44,6 +44,7 @@ func TestP41_OpenRefusesBadOptionsAndLeavesThePoolAlone(t *testing.T) {
 		"hold too long":      {[]pglock.Option{pglock.WithMaxHold(20 * 365 * 24 * time.Hour)}, pglock.ErrInvalidOption, "longest hold"},
 		"lock delay":         {[]pglock.Option{pglock.WithLockDelay(-1)}, pglock.ErrInvalidOption, "lock delay"},
 		"delay too long":     {[]pglock.Option{pglock.WithLockDelay(20 * 365 * 24 * time.Hour)}, pglock.ErrInvalidOption, "lock delay"},
+		"nil":                {[]pglock.Option{nil}, pglock.ErrInvalidOption, "an option is nil"},
 		"one connection":     {[]pglock.Option{pglock.WithMaxConns(1)}, pglock.ErrInvalidOption, "renewals"},
 	} {
 		c, err := pglock.Open(t.Context(), pool, tc.opts...)

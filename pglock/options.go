@@ -245,10 +245,8 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 		logger:    slog.New(defaultHandler{}),
 		lease:     leaseConfig{ttl: timing.DefaultTTL, labels: "{}", holder: defaultHolder()},
 	}
-	for _, o := range opts {
-		if err := o.applyClient(&c); err != nil {
-			return c, err
-		}
+	if err := errs.ApplyBy("pglock", &c, opts, Option.applyClient); err != nil {
+		return c, err
 	}
 	if c.pollOnly && c.listener != nil {
 		return c, invalidOption("WithListener and WithPollOnly or WithStandby: conflict: use one of them")
@@ -320,12 +318,7 @@ func (c *leaseConfig) plain() bool { return c.names == nil && !c.permits.Any() }
 func (c *clientConfig) batchSize() int { return cmp.Or(c.batch, maxBatch) }
 
 func (c *leaseConfig) apply(opts []LeaseOption) error {
-	for _, o := range opts {
-		if err := o.applyLease(c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errs.ApplyBy("pglock", c, opts, LeaseOption.applyLease)
 }
 
 // check resolves the defaults that depend on the TTL, and returns an error for conflicts.

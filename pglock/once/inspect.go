@@ -43,7 +43,7 @@ type Info struct {
 // record has expired. It needs no fingerprint and returns no result. ctx bounds the call.
 func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (i Info, err error) {
 	cfg, err := newConfig(opts, SchemaOption.applyTx)
-	if err = cmp.Or(checkKey(key), err); err != nil {
+	if err = cmp.Or(checkKey(key), checkDB(db), err); err != nil {
 		return i, err
 	}
 	err = db.QueryRow(ctx, schema.Render(getSQL, cfg.schema), key).
@@ -62,11 +62,12 @@ func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (
 // known here; otherwise the next call runs the effect. The token is that of the attempt, as Get and
 // *UnknownError have it.
 //
-// The table operator_actions records it, with the reason of WithReason. If the attempt runs, or has an outcome, or if there is a newer one, nothing is changed, and the
-// error wraps ErrInProgress; without a record it wraps ErrNotFound. ctx bounds the call.
+// The table operator_actions records it, with the reason of WithReason. If the attempt runs, or has
+// an outcome, or if there is a newer one, nothing is changed, and the error wraps ErrInProgress;
+// without a record it wraps ErrNotFound. ctx bounds the call.
 func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token, happened bool, opts ...ResolveOption) error {
 	cfg, err := newConfig(opts, ResolveOption.applyResolve)
-	if err = cmp.Or(checkKey(key), err); err != nil {
+	if err = cmp.Or(checkKey(key), checkDB(db), err); err != nil {
 		return err
 	}
 	var resolved bool
@@ -95,7 +96,7 @@ func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token
 // call.
 func Prune(ctx context.Context, db fencing.DB, opts ...SchemaOption) (deleted int64, err error) {
 	cfg, err := newConfig(opts, SchemaOption.applyTx)
-	if err != nil {
+	if err = cmp.Or(checkDB(db), err); err != nil {
 		return 0, err
 	}
 	for last := ""; ; {
@@ -109,4 +110,8 @@ func Prune(ctx context.Context, db fencing.DB, opts ...SchemaOption) (deleted in
 			return deleted, nil
 		}
 	}
+}
+
+func checkDB(db fencing.DB) error {
+	return errs.Require("once", db != nil, "the database is nil: pass a pool, a connection or a transaction")
 }
