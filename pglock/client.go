@@ -99,6 +99,9 @@ func openOn(ctx context.Context, store func(life context.Context) backend.Store,
 	if err := s.Check(ctx); err != nil {
 		endLife(err)
 		s.Close(ctx)
+		if errors.Is(err, ErrUnavailable) && errors.Is(ctx.Err(), context.Canceled) {
+			err = errs.Errorf("pglock: open: %w", endOf(ctx))
+		}
 		return nil, err
 	}
 	c := &Client{

@@ -98,6 +98,25 @@ func TestOpenUnreachable(t *testing.T) {
 	}
 }
 
+// TestACanceledOpenIsNoOutage: the error is that of ctx, as that of every other call, and so is that
+// of Prune.
+func TestACanceledOpenIsNoOutage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	why := errors.New("why")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	for what, err := range map[string]error{
+		"Open":  second(pglock.Open(ctx, f.pool, pglock.WithSchema(f.schema))),
+		"Prune": second(f.open().Prune(ctx, time.Hour)),
+		"Get":   second(f.open().Get(ctx, "n")),
+	} {
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, pglock.ErrUnavailable) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // TestStaleConnectionsCostNoCall ends the idle connections on the server, as a restart does: every

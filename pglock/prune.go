@@ -37,7 +37,7 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 		err = c.store.LiftTokens(ctx, highest.Name)
 	}
 	if err != nil {
-		return deleted, c.store.Explain(fmt.Sprintf("prune rows idle for %v", idle), err)
+		return deleted, c.explainIn(ctx, fmt.Sprintf("prune rows idle for %v", idle), err)
 	}
 	return deleted, nil
 }
