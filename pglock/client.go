@@ -47,7 +47,8 @@ type Client struct {
 // Open returns a client for the database of pool. The client opens its own connections (see
 // WithMaxConns), so that neither side can starve the other. It takes the server, user,
 // BeforeConnect, AfterConnect, lifetimes and query tracer from the pool, and neither uses nor
-// closes it. A dial may take the connect_timeout of the connection string (5 s without one) for
+// closes it. Other hooks of the pool, such as PrepareConn, do not run for these connections, so set
+// a role in AfterConnect or in the connection string. A dial may take the connect_timeout of the connection string (5 s without one) for
 // each host, and a hook 10 s, after which its context ends and it must return. A panic of a hook or
 // of the tracer ends the process, as in the pool.
 //
