@@ -9,12 +9,19 @@ import (
 type Option interface{ apply(*protection) error }
 
 // SchemaOption sets the schema of the lock tables.
-type SchemaOption string
+type SchemaOption interface {
+	Option
+	schemaOption()
+}
+
+type inSchema string
 
 // WithSchema sets the schema of the lock tables, which by default is "pglock".
-func WithSchema(name string) SchemaOption { return SchemaOption(name) }
+func WithSchema(name string) SchemaOption { return inSchema(name) }
 
-func (o SchemaOption) apply(p *protection) error {
+func (inSchema) schemaOption() {}
+
+func (o inSchema) apply(p *protection) error {
 	p.schema = string(o)
 	return schema.Validate(p.schema)
 }

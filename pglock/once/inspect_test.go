@@ -130,7 +130,7 @@ func TestRightsAndSchema(t *testing.T) {
 		if pgtx.SQLState(err) != pgtx.InsufficientPrivilege {
 			t.Errorf("%s: another statement failed: %v", name, err)
 		}
-		wantErr(t, name+" in no schema", call("nowhere"), fencing.ErrSchemaMissing)
+		wantErr(t, name+" in no schema", call(once.WithSchema("nowhere")), fencing.ErrSchemaMissing)
 	}
 	_, err := once.Get(t.Context(), f.pool, "k", f.in)
 	wantErr(t, "control", err, once.ErrNotFound)

@@ -30,7 +30,10 @@ type Option interface {
 }
 
 // SchemaOption names the schema of the keys, for the functions that have no client.
-type SchemaOption string
+type SchemaOption interface {
+	TxOption
+	ResolveOption
+}
 
 type config struct {
 	schema    string
@@ -47,12 +50,14 @@ type option func(*config) error
 func (o option) applyTx(c *config) error { return o(c) }
 func (o option) applyDo(c *config) error { return o(c) }
 
-func (o SchemaOption) applyTx(c *config) error {
+type inSchema string
+
+func (o inSchema) applyTx(c *config) error {
 	c.schema = string(o)
 	return schema.Validate(c.schema)
 }
 
-func (o SchemaOption) applyResolve(c *config) error { return o.applyTx(c) }
+func (o inSchema) applyResolve(c *config) error { return o.applyTx(c) }
 
 type reason string
 
@@ -68,7 +73,7 @@ func WithReason(text string) ResolveOption { return reason(text) }
 
 // WithSchema names the schema of the keys, for Tx, Get, Resolve and Prune, which by default is "pglock". Do
 // uses its client's schema.
-func WithSchema(name string) SchemaOption { return SchemaOption(name) }
+func WithSchema(name string) SchemaOption { return inSchema(name) }
 
 // WithRetention sets how long an answer is kept: 1 ms to 10 years, and 24 h by default. Afterwards
 // the key may be used for another request. A record without an outcome is kept until it has one.
