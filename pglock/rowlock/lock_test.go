@@ -25,14 +25,14 @@ import (
 func TestStrengths(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	strengths := []rowlock.Option{rowlock.ForKeyShare, rowlock.ForShare, rowlock.ForNoKeyUpdate, 0}
+	strengths := [][]rowlock.Option{{rowlock.ForKeyShare}, {rowlock.ForShare}, {rowlock.ForNoKeyUpdate}, nil}
 	conflict := [4][4]bool{{3: true}, {2: true, 3: true}, {1: true, 2: true, 3: true}, {true, true, true, true}}
 	for i, hold := range strengths {
 		holder := f.begin()
-		f.locked(holder, "a", hold)
+		f.locked(holder, "a", hold...)
 		for j, try := range strengths {
 			other := f.begin()
-			err := f.lock(t.Context(), other, "a", try, rowlock.NoWait)
+			err := f.lock(t.Context(), other, "a", append(try, rowlock.NoWait)...)
 			if refused := errors.Is(err, advisory.ErrNotAcquired); refused != conflict[i][j] || err != nil && !refused {
 				t.Errorf("%d behind %d: %v", j, i, err)
 			}
@@ -256,7 +256,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	for name, err := range map[string]error{
 		"NoWait and SkipLocked":    f.lock(ctx, tx, "a", rowlock.NoWait, rowlock.SkipLocked),
 		"two strengths":            f.lock(ctx, tx, "a", rowlock.ForShare|rowlock.ForKeyShare),
-		"an unknown option":        second(rowlock.Reserve(ctx, tx, good, []line{{"a", "1"}}, 1<<7)),
+		"a nil option":             second(rowlock.Reserve(ctx, tx, good, []line{{"a", "1"}}, nil)),
 		"SkipLocked to reserve":    second(rowlock.Reserve(ctx, tx, good, []line{{"a", "1"}}, rowlock.SkipLocked)),
 		"AllowMissing to restock":  second(rowlock.Restock(ctx, tx, good, []line{{"a", "1"}}, rowlock.AllowMissing)),
 		"no key":                   in("", "t"),
