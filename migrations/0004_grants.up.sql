@@ -320,23 +320,23 @@ CREATE TABLE operator_actions (
 );
 COMMENT ON TABLE operator_actions IS 'pglock: the last requests, revocations and resolved keys, with who did them and why';
 
--- Records an action, unless it is there: a statement may be repeated. A user may call it, but neither
+-- Records an action, unless this role has: a statement may be repeated. A user may call it, but neither
 -- choose the role nor the time, nor change what is there. It waits for no other transaction, and returns true.
+-- Rows are counted and not their numbers, which a transaction that is rolled back uses up too.
 CREATE FUNCTION record_action(action text, name text, token bigint, reason text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    did    record;
-    latest bigint;
+    did record;
 BEGIN
-    SELECT left(record_action.action, 64) AS action, record_action.name, record_action.token, left(coalesce(record_action.reason, ''), 512) AS reason INTO did;
-    IF EXISTS (SELECT FROM "<here>".operator_actions AS a WHERE (a.action, a.name, a.token, a.reason) IS NOT DISTINCT FROM (did.action, did.name, did.token, did.reason)) THEN
+    SELECT session_user::text AS role, left(record_action.action, 64) AS action, record_action.name, record_action.token, left(coalesce(record_action.reason, ''), 512) AS reason INTO did;
+    IF EXISTS (SELECT FROM "<here>".operator_actions AS a WHERE (a.role, a.action, a.name, a.token, a.reason) IS NOT DISTINCT FROM (did.role, did.action, did.name, did.token, did.reason)) THEN
         RETURN true;
     END IF;
-    INSERT INTO "<here>".operator_actions AS a (at, role, application, action, name, token, reason)
-    VALUES (clock_timestamp(), session_user, current_setting('application_name'), did.action, did.name, did.token, did.reason)
-    RETURNING a.id INTO latest;
+    INSERT INTO "<here>".operator_actions (at, role, application, action, name, token, reason)
+    VALUES (clock_timestamp(), did.role, current_setting('application_name'), did.action, did.name, did.token, did.reason);
     DELETE FROM "<here>".operator_actions AS a
-    WHERE a.id = ANY (ARRAY(SELECT o.id FROM "<here>".operator_actions AS o WHERE o.id <= latest - 1000 ORDER BY o.id LIMIT 100 FOR UPDATE SKIP LOCKED));
+    WHERE a.id = ANY (ARRAY(SELECT o.id FROM "<here>".operator_actions AS o ORDER BY o.id
+                            LIMIT (SELECT greatest(count(*) - 1000, 0) FROM "<here>".operator_actions) FOR UPDATE SKIP LOCKED));
     RETURN true;
 END
 $$;

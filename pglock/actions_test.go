@@ -62,6 +62,23 @@ func TestActionsAreRecorded(t *testing.T) {
 	_ = reader.Release(context.Background()) // it is revoked
 }
 
+// TestAnActionOfAnotherRoleIsRecorded: a user can't keep the action of another role out of the record by recording
+// it first, nor empty the record with the numbers of rows that it rolls back.
+func TestAnActionOfAnotherRoleIsRecorded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	user := fixture{t, pgtest.UserPool(t, f.pool, f.schema), f.schema}
+	for _, role := range []fixture{user, f, user, f} {
+		role.sql("SELECT pglock.record_action('revoked', 'n', 1, 'stuck')")
+	}
+	is(f, "roles", 2, "SELECT count(DISTINCT role)::int FROM pglock.operator_actions")
+	tx := begin(t, user)
+	run(t, tx, user.named("SELECT pglock.record_action('a', 'n', i, 'r') FROM generate_series(1, 1200) AS i"))
+	must(t, tx.Rollback(t.Context()))
+	user.sql("SELECT pglock.record_action('a', 'n', 1, 'r')")
+	is(f, "rows", 3, "SELECT count(*)::int FROM pglock.operator_actions")
+}
+
 // TestTheRecordIsBounded: what a user records has its own role, is cut, and pushes the oldest out. It can
 // neither write the table nor make the record wait. A writer can't record.
 func TestTheRecordIsBounded(t *testing.T) {
