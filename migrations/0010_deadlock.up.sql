@@ -233,9 +233,12 @@ BEGIN
             INSERT INTO "<here>".nested_waits VALUES (0, '{}', '{}', '{}', '{}', 0, '', DEFAULT, '2261-12-31') ON CONFLICT DO NOTHING;
             PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
         END IF;
-        DELETE FROM "<here>".nested_waits AS n WHERE n.expires_at <= clock_timestamp();
+        mine := "<here>".next_ticket();
+        -- A number that was drawn under the gate is above all others, and a wait expires within 3 s. Other rows are forged.
+        DELETE FROM "<here>".nested_waits AS n
+        WHERE n.number <> 0 AND (n.expires_at <= clock_timestamp() OR n.expires_at > clock_timestamp() + interval '3 s' OR n.number >= mine);
         INSERT INTO "<here>".nested_waits AS n (number, names, weights, holds, holders, ticket, holder, expires_at, request)
-        VALUES ("<here>".next_ticket(), nested_wait.names, nested_wait.weights, nested_wait.holds, nested_wait.holders,
+        VALUES (mine, nested_wait.names, nested_wait.weights, nested_wait.holds, nested_wait.holders,
                 nested_wait.ticket, nested_wait.holder, until, nested_wait.request)
         ON CONFLICT (request) DO UPDATE SET expires_at = excluded.expires_at -- the first try was slow, and not lost
         RETURNING n.number INTO mine;

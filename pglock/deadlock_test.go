@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -183,6 +184,31 @@ func TestNoDeadlock(t *testing.T) {
 	if err := errors.Join(<-results, <-results); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestForgedWaitsEnd: rows that a role has written, with the numbers of waits to come or without an end, neither
+// make a call fail nor hide a deadlock.
+func TestForgedWaitsEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	user := fixture{t, pgtest.UserPool(t, f.pool, f.schema), f.schema}
+	a, b := f.open(pglock.WithHolder("A")), f.open(pglock.WithHolder("B"))
+	one, two := try(t, a, "one"), try(t, b, "two")
+	const forge = "INSERT INTO pglock.nested_waits (number, names, weights, holds, holders, ticket, holder, expires_at, request) "
+	user.sql(forge+"VALUES (-1, '{one}', '{1}', ARRAY[$1::bigint], '{B}', $2, 'B', '2261-01-01', gen_random_uuid())", two.Token(), int64(math.MaxInt64))
+	wait := func(waiter string, under *pglock.Lease, name string) string {
+		return value[string](f, "SELECT coalesce(pglock.nested_wait(ARRAY[$1], '{1}', ARRAY[$2::bigint], $3, gen_random_uuid()), '')", name, under.Token(), waiter)
+	}
+	if cycle := wait("A", one, "two"); cycle != "" {
+		t.Errorf("a forged wait: %s", cycle)
+	}
+	user.sql(forge + "SELECT s.last_value + i, '{x}', '{1}', '{}', '{}', 0, '', clock_timestamp() + interval '2 s', gen_random_uuid() FROM generate_series(1, 100) AS i, " +
+		"(SELECT max(number) AS last_value FROM pglock.nested_waits) AS s")
+	if cycle := wait("B", two, "one"); cycle == "" {
+		t.Error("a deadlock is not found")
+	}
+	release(t, one)
+	release(t, two)
 }
 
 // TestADeadlockAfterAHandOver: what another process has taken over does not count any more.
