@@ -314,11 +314,11 @@ CREATE TABLE operator_actions (
     role        text        NOT NULL, -- that has logged in
     application text        NOT NULL, -- application_name of its session
     action      text        NOT NULL,
-    name        lock_name   NOT NULL, -- of the lock, or the key of the effect
+    name        lock_name   NOT NULL, -- of the lock, the key of the effect, or the job
     token       bigint,
     reason      text        NOT NULL
 );
-COMMENT ON TABLE operator_actions IS 'pglock: the last requests, revocations and resolved keys, with who did them and why';
+COMMENT ON TABLE operator_actions IS 'pglock: the last requests, revocations, resolved keys and triggered jobs, with who did them and why';
 
 -- Records an action, unless this role has: a statement may be repeated. A user may call it, but neither
 -- choose the role nor the time, nor change what is there. It waits for no other transaction, and returns true.

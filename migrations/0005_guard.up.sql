@@ -315,27 +315,38 @@ COMMENT ON FUNCTION job_state(text) IS 'pglock: the last tick of a job, the fail
 
 -- Makes an extra tick of a job, at the time of the call, which the next process that looks for ticks runs. It is
 -- later than the last tick, so it is recorded like any other. If one is pending, it stays. The outcome is triggered,
--- or why nothing was done: running or unknown.
-CREATE FUNCTION trigger_job(job_name text, OUT outcome text, OUT tick bigint)
+-- which operator_actions has with the reason, or why nothing was done: running, unknown, or ahead if the last tick,
+-- which is returned, is ahead of the clock by more than a minute, so that the job runs no tick.
+CREATE FUNCTION trigger_job(job_name text, reason text DEFAULT '', OUT outcome text, OUT tick bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    s record;
+    s      record;
+    called bigint;
+    latest bigint; -- any later tick is forged, or of a wrong clock
 BEGIN
     SELECT * INTO s FROM "<here>".job_state(job_name);
+    called := (extract(epoch FROM s.at) * 1000000)::bigint;
+    latest := called + 60000000;
     IF s.last_tick = 0 AND NOT EXISTS (SELECT FROM "<here>".scheduled_jobs AS j WHERE j.job = job_name) THEN
         outcome := 'unknown';
     ELSIF EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.name = job_name AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()) THEN
         outcome := 'running';
+    ELSIF s.last_tick > latest THEN
+        outcome := 'ahead';
+        tick := s.last_tick;
     ELSE
         INSERT INTO "<here>".scheduled_jobs AS j (job, triggered)
-        VALUES (job_name, greatest((extract(epoch FROM s.at) * 1000000)::bigint, s.last_tick + 1))
-        ON CONFLICT (job) DO UPDATE SET triggered = CASE WHEN j.triggered > s.last_tick THEN j.triggered ELSE excluded.triggered END
+        VALUES (job_name, greatest(called, s.last_tick + 1))
+        ON CONFLICT (job) DO UPDATE SET triggered = CASE WHEN j.triggered > s.last_tick AND j.triggered <= latest THEN j.triggered ELSE excluded.triggered END
         RETURNING 'triggered', j.triggered INTO outcome, tick;
+        PERFORM "<here>".record_action(outcome, job_name, NULL, concat_ws(': ',
+            'tick ' || to_char((timestamptz 'epoch' + tick * interval '1 microsecond') AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+            nullif(trigger_job.reason, '')));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION trigger_job(text) IS 'pglock: an extra run of a job of package schedule, by whichever process serves it';
+COMMENT ON FUNCTION trigger_job(text, text) IS 'pglock: an extra run of a job of package schedule, by whichever process serves it';
 
 -- Grants a role rights on the objects of these names that exist. It finds them in the catalog, so a
 -- function that a stranger has left in the caller's search_path, or in this schema, runs with

@@ -2,7 +2,9 @@ package schedule
 
 import (
 	"context"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,7 +17,7 @@ import (
 const triggerStep = 2 * clockStep
 
 const (
-	triggerSQL  = "SELECT outcome, coalesce(tick, 0) FROM pglock.trigger_job($1::text)"
+	triggerSQL  = "SELECT outcome, coalesce(tick, 0) FROM pglock.trigger_job($1::text, $2::text)"
 	registerSQL = "INSERT INTO pglock.scheduled_jobs (job) VALUES ($1::text) ON CONFLICT DO NOTHING"
 )
 
@@ -27,20 +29,29 @@ const (
 // schedule, the run of that one counts for it. While an extra tick is pending, Trigger returns that
 // one and adds none.
 //
+// The table operator_actions has the latest calls, with the role and the reason, which may be empty and
+// has 512 bytes of UTF-8 without NUL at most: name the person who acts in it.
+//
 // If the job is being run, Trigger changes nothing, and the error wraps ErrRunning and
 // pglock.ErrNotAcquired. If no process has run the job or its loop, the error wraps
-// pglock.ErrNotFound. Other errors are the client's.
-func (j *Job) Trigger(ctx context.Context) (tick time.Time, err error) {
+// pglock.ErrNotFound. If the last tick is ahead of the database's clock, so that the job runs no tick, it wraps
+// ErrClock. Other errors are the client's.
+func (j *Job) Trigger(ctx context.Context, reason string) (tick time.Time, err error) {
+	if len(reason) > maxReason || !utf8.ValidString(reason) || strings.Contains(reason, "\x00") {
+		return tick, errs.InvalidOption("schedule", "reason %.64q: must be at most %d bytes of UTF-8 without NUL", reason, maxReason)
+	}
 	var outcome string
 	var mark int64
 	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, schema.Render(triggerSQL, j.client.Schema()), j.name).Scan(&outcome, &mark)
+		return tx.QueryRow(ctx, schema.Render(triggerSQL, j.client.Schema()), j.name, reason).Scan(&outcome, &mark)
 	})
 	switch {
 	case err != nil:
 		return tick, err
 	case outcome == "running":
 		return tick, errs.Mark(j.refuse(ErrRunning, "nothing was triggered, because the job is being run: must have ended"), pglock.ErrNotAcquired)
+	case outcome == "ahead":
+		return tick, j.refuse(ErrClock, "nothing was triggered, because the last recorded tick, %s, is ahead of the database's clock: must be past", format(markTime(mark)))
 	case outcome == "unknown":
 		return tick, j.refuse(pglock.ErrNotFound, "nothing was triggered, because no process has served the job: must be the name of a job in this schema")
 	}

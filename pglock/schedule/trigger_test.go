@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +32,7 @@ func TestTrigger(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	operator := f.job()
-	if _, err := operator.Trigger(t.Context()); !errors.Is(err, pglock.ErrNotFound) {
+	if _, err := operator.Trigger(t.Context(), ""); !errors.Is(err, pglock.ErrNotFound) {
 		t.Errorf("an unknown job: %v", err)
 	}
 	all, ticks := f.replicas(), distant()
@@ -44,18 +46,18 @@ func TestTrigger(t *testing.T) {
 	}
 	var want time.Time
 	pgtest.Eventually(t, "the job is known", func() (known bool) {
-		tick, err := operator.Trigger(t.Context())
+		tick, err := operator.Trigger(t.Context(), "")
 		want = tick
 		return err == nil
 	})
-	if again, err := operator.Trigger(t.Context()); err != nil || !again.Equal(want) {
+	if again, err := operator.Trigger(t.Context(), ""); err != nil || !again.Equal(want) {
 		t.Errorf("while it is pending: %v, %v", again, err)
 	}
 	if s := f.seen(); !s.Triggered.Equal(want) {
 		t.Errorf("while it is pending: %+v", s)
 	}
 	locktest.Receive(t, running)
-	if _, err := operator.Trigger(t.Context()); !errors.Is(err, schedule.ErrRunning) || !errors.Is(err, pglock.ErrNotAcquired) {
+	if _, err := operator.Trigger(t.Context(), ""); !errors.Is(err, schedule.ErrRunning) || !errors.Is(err, pglock.ErrNotAcquired) {
 		t.Errorf("while it runs: %v", err)
 	}
 	close(end)
@@ -70,6 +72,42 @@ func TestTrigger(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	all.stop()
+}
+
+// TestATriggerIsRecorded once, with its reason. A tick that was written in the future keeps nobody from
+// triggering the job, unless it is the last tick, with which the job does not run at all.
+func TestATriggerIsRecorded(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	operator := f.job()
+	for _, reason := range []string{"\x00", "\xff", strings.Repeat("x", 513)} {
+		if _, err := operator.Trigger(t.Context(), reason); !errors.Is(err, pglock.ErrInvalidOption) {
+			t.Errorf("%.9q: %v", reason, err)
+		}
+	}
+	locktest.Exec(t, f.pool, "INSERT INTO "+f.table("scheduled_jobs")+" (job, triggered) VALUES ('report', $1)", int64(math.MaxInt64))
+	var tick time.Time
+	for range 2 {
+		var err error
+		tick, err = operator.Trigger(t.Context(), "the report was empty (by alice)")
+		if locktest.OK(t, err); time.Until(tick) > time.Minute {
+			t.Errorf("the tick is %v", tick)
+		}
+	}
+	if _, err := operator.Trigger(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
+	want := "triggered: tick " + tick.UTC().Format("2006-01-02T15:04:05.000000Z")
+	if got := locktest.Scan[string](t, f.pool, "SELECT string_agg(action || ': ' || reason, '; ' ORDER BY id) FROM "+f.table("operator_actions")); got != want+": the report was empty (by alice); "+want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, mark := range []int64{math.MaxInt64, time.Now().Add(time.Hour).UnixMicro()} {
+		locktest.Exec(t, f.pool, "DELETE FROM "+f.table("fencing_high_water"))
+		locktest.Exec(t, f.pool, "INSERT INTO "+f.table("fencing_high_water")+" VALUES ('last tick: report', $1)", mark)
+		if _, err := operator.Trigger(t.Context(), ""); !errors.Is(err, schedule.ErrClock) {
+			t.Errorf("a last tick at %d: %v", mark, err)
+		}
+	}
 }
 
 // TestTriggerFromATimer: RunDue runs the extra tick when its own was run, and once. The tick of the schedule is
@@ -97,7 +135,7 @@ func TestTriggerFromATimer(t *testing.T) {
 	}
 	trigger := func(ago time.Duration) { // as if it had been then
 		t.Helper()
-		_, err := f.job().Trigger(t.Context())
+		_, err := f.job().Trigger(t.Context(), "")
 		ok(t, err)
 		locktest.Exec(t, f.pool, "UPDATE "+f.table("scheduled_jobs")+" SET triggered = $1", hour.Add(-ago).UnixMicro())
 	}
@@ -140,7 +178,7 @@ func TestATickComesBeforeItsTrigger(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := f.job().Trigger(t.Context())
+	_, err := f.job().Trigger(t.Context(), "")
 	ok(t, err)
 	hourly := schedule.Every(time.Hour)
 	at := func(d time.Duration) *schedule.Job {
@@ -229,7 +267,7 @@ func triggered(f fleet, took time.Duration, atOnce bool) (wrong []string) {
 	for operator := f.job(schedule.WithLogger(nil)); !atOnce && time.Since(begin) < took || !shown() && time.Since(begin) < pgtest.Patience; locktest.WaitUntilPast(time.Now().Add(rand.N(period))) {
 		if atOnce {
 			_ = operator.Once(ctx, time.Now(), run)
-		} else if tick, err := operator.Trigger(ctx); err == nil {
+		} else if tick, err := operator.Trigger(ctx, ""); err == nil {
 			extra = append(extra, tick.UTC())
 		}
 	}

@@ -26,8 +26,8 @@
 //
 // Actions are POST requests that [http.CrossOriginProtection] lets through. A browser says where a
 // form comes from only over HTTPS and to localhost, and a form over plain HTTP to another host is
-// refused. Each action needs a reason, which ends with the actor and is shown to the holder. The
-// action is logged, and recorded in the table operator_actions. To revoke a grant, or to resolve a key,
+// refused. Each action but that which runs a job needs a reason, which ends with the actor and is shown to the
+// holder. The action is logged, and recorded in the table operator_actions. To revoke a grant, or to resolve a key,
 // its name must be typed.
 //
 // The Content-Security-Policy allows no inline script or style and no frame. There are no cookies,

@@ -152,10 +152,10 @@ var actions = map[string]*action{
 	"revoke":         {"revoke", Revoke, "lock", (*pglock.Client).Revoke},
 	"happened":       {"resolve as happened", Revoke, "once", resolve(true)},
 	"did-not-happen": {"resolve as not happened", Revoke, "once", resolve(false)},
-	"trigger": {"trigger", Operate, "schedules", func(c *pglock.Client, ctx context.Context, job string, _ pglock.Token, _ string) error {
+	"trigger": {"trigger", Operate, "schedules", func(c *pglock.Client, ctx context.Context, job string, _ pglock.Token, reason string) error {
 		j, err := schedule.New(c, job)
 		if err == nil {
-			_, err = j.Trigger(ctx)
+			_, err = j.Trigger(ctx, reason)
 		}
 		return err
 	}},

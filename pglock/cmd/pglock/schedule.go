@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
@@ -21,6 +22,7 @@ func newSchedule(g *globals) *cobra.Command {
 		Args:  knownCommand,
 		RunE:  commandMissing,
 	}
+	var reason string
 	run := &cobra.Command{
 		Use:               "run NAME",
 		Short:             "Run a job once more, by a process that serves it",
@@ -31,7 +33,7 @@ func newSchedule(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tick, err := job.Trigger(ctx)
+			tick, err := job.Trigger(ctx, display.By(reason, operator()))
 			if err != nil {
 				return err
 			}
@@ -39,6 +41,7 @@ func newSchedule(g *globals) *cobra.Command {
 			return err
 		}),
 	}
+	run.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.AddCommand(run)
 	return cmd
 }

@@ -59,13 +59,15 @@ func (t *tx) change(name string, change func(j *job)) {
 // trigger is trigger_job of the migration.
 func (t *tx) trigger(name string) (row []any) {
 	j, known := t.store.server.jobs[name]
-	mark := int64(t.store.server.marks[schema.LastTick+name])
+	mark, latest := int64(t.store.server.marks[schema.LastTick+name]), time.Now().Add(time.Minute).UnixMicro()
 	switch {
 	case !known && mark == 0:
 		return []any{"unknown", int64(0)}
 	case len(t.store.server.lock(name).live(time.Now())) > 0:
 		return []any{"running", int64(0)}
-	case j.triggered <= mark:
+	case mark > latest:
+		return []any{"ahead", mark}
+	case j.triggered <= mark || j.triggered > latest:
 		j.triggered = max(time.Now().UnixMicro(), mark+1)
 		t.change(name, func(row *job) { row.triggered = j.triggered })
 	}

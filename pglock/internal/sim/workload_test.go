@@ -526,7 +526,7 @@ func (a *actor) serveRarely() {
 	a.run("rare job", 30*time.Second, func(j *schedule.Job) {
 		for a.ctx.Err() == nil {
 			Sleep(a.ctx, between(a.Rand, 0, 40*time.Second))
-			_, _ = j.Trigger(a.ctx)
+			_, _ = j.Trigger(a.ctx, "")
 		}
 	})
 }
