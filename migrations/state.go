@@ -76,8 +76,8 @@ func constant(ctx context.Context, db interface {
 	var number int
 	err := db.QueryRow(ctx, `
 		SELECT coalesce(pg_catalog.max(coalesce(pg_catalog.substring(p.prosrc, '^SELECT ([0-9]{1,9})$'), '-1')::pg_catalog.int4), 0)
-		FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-		WHERE n.nspname = $1::pg_catalog.text::pg_catalog.name AND p.proname = $2::pg_catalog.text::pg_catalog.name`, schemaName, function).Scan(&number)
+		FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+		WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.name AND p.proname OPERATOR(pg_catalog.=) $2::pg_catalog.text::pg_catalog.name`, schemaName, function).Scan(&number)
 	if err != nil {
 		return -1
 	}

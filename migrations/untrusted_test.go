@@ -49,7 +49,7 @@ func (a *attacker) do(pool *pgxpool.Pool, statements ...string) {
 // calls it, and then returns what the caller expects.
 func (a *attacker) function(signature, returns, result string) string {
 	return "CREATE FUNCTION " + signature + " RETURNS " + returns + " LANGUAGE plpgsql AS $f$ BEGIN " +
-		"IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN ALTER ROLE " + a.role + " SUPERUSER; END IF; RETURN " + result + "; END $f$"
+		"IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user) THEN ALTER ROLE " + a.role + " SUPERUSER; END IF; RETURN " + result + "; END $f$"
 }
 
 // escalates reports whether the attacker is a superuser after the statements, which it rolls back.
@@ -270,6 +270,37 @@ func TestTheNextMigrationKeepsRights(t *testing.T) {
 	}
 	if scanAll(t, a.admin, "SELECT has_table_privilege('public', 'pglock.protected_tables', 'SELECT')::text")[0] != "true" {
 		t.Error("PUBLIC has lost a right that the migrations gave it")
+	}
+}
+
+// TestP70_OperatorsBeforePgCatalog: a superuser whose search_path has a stranger's schema before pg_catalog migrates,
+// with roles to grant rights to, so that there are rights to look at, and migrates again. The control compares two texts.
+func TestP70_OperatorsBeforePgCatalog(t *testing.T) {
+	t.Parallel()
+	a := newAttacker(t, "operators")
+	a.do(a.pool, "CREATE SCHEMA own", `CREATE DOMAIN own."char" AS text`)
+	for _, kind := range []string{"text", "name", "oid", `pg_catalog."char"`} {
+		a.do(a.pool, a.function("own.equal(a "+kind+", b "+kind+")", "boolean", "a OPERATOR(pg_catalog.=) b"),
+			"CREATE OPERATOR own.= (FUNCTION = own.equal, LEFTARG = "+kind+", RIGHTARG = "+kind+")")
+	}
+	if !a.escalates("SET LOCAL search_path TO own, pg_catalog", "SELECT 'a'::text = 'b'::text") {
+		t.Error("control: the attacker's operator is not called")
+	}
+	config := a.admin.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "own, pg_catalog"
+	admin, err := pgxpool.NewWithConfig(t.Context(), config)
+	locktest.OK(t, err)
+	defer admin.Close()
+	for range 2 {
+		locktest.OK(t, migrations.Up(t.Context(), admin, migrations.WithUser(a.name)))
+		if a.escalates() {
+			t.Fatal("Up has made the attacker a superuser")
+		}
+	}
+	locktest.Exec(t, a.admin, "DELETE FROM pglock.pglock_migrations") // the version is found by the functions
+	locktest.OK(t, migrations.Up(t.Context(), admin))
+	if a.escalates() {
+		t.Error("Up without a record has made the attacker a superuser")
 	}
 }
 
