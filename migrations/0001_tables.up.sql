@@ -447,7 +447,7 @@ BEGIN
             SELECT 'FUNCTION', p.oid, p.oid::regprocedure::text, p.proowner, p.proacl, true, age(p.xmin) <= 0, false
             FROM pg_proc AS p WHERE p.pronamespace = here
             UNION ALL
-            SELECT 'TYPE', t.oid, t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner)), false, age(t.xmin) <= 0, false
+            SELECT 'TYPE', t.oid, t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner)), false, age(t.xmin) <= 0, t.typname = 'pglock_migrations'
             FROM pg_type AS t WHERE t.typnamespace = here AND t.typelem = 0
         ) AS o (kind, oid, name, owner, acl, is_public, is_new, is_record), aclexplode(o.acl) AS a
         WHERE a.grantee <> o.owner AND NOT (a.grantee = 0 AND o.is_public)

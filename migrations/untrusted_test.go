@@ -236,6 +236,10 @@ func TestP70_NobodyInheritsRights(t *testing.T) {
 	if strings.Join(public, ", ") != "pglock_migrations: SELECT, protected_tables: SELECT" {
 		t.Errorf("PUBLIC has %v", public)
 	}
+	// A column of such a type would keep its table from being changed or dropped.
+	if types := scanAll(t, a.admin, "SELECT typname::text FROM pg_type WHERE typnamespace = 'pglock'::regnamespace AND typelem = 0 AND has_type_privilege('public', oid, 'USAGE')"); len(types) > 0 {
+		t.Errorf("PUBLIC may use the types %v", types)
+	}
 }
 
 // TestTheNextMigrationKeepsRights: what a migration changes and replaces keeps the rights that roles have, also those
