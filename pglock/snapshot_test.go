@@ -314,3 +314,22 @@ func TestLargeTextsHideNothing(t *testing.T) {
 	t.Log("canceled:", <-left)
 	release(t, reader)
 }
+
+// TestMarksHideNoJob: a writer, who may raise any mark, can't push jobs that have failed or have a next tick out of the
+// list by marks of jobs that there are not.
+func TestMarksHideNoJob(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	writer := fixture{t, pgtest.WriterPool(t, f.pool, f.schema), f.schema}
+	f.sql("INSERT INTO pglock.scheduled_jobs (job, failed_tick, attempts, error) VALUES ('failed', 1000000, 1, 'no paper')")
+	f.sql("INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at, labels) VALUES ('late', 1, 1, now(), '-infinity', '{\"next\": \"2026-01-01T00:00:00Z\"}')")
+	f.sql("SELECT pglock.advance('last tick: late', 1000000)")
+	writer.sql("SELECT pglock.advance('last tick: ' || i, 4000000000000000) FROM generate_series(1, 10) AS i")
+	var jobs []string
+	for _, s := range snapshot(t, f.open(), inspect.Query{Limit: 2}).Schedules {
+		jobs = append(jobs, s.Job)
+	}
+	if !slices.Equal(jobs, []string{"late", "failed"}) {
+		t.Errorf("%q", jobs)
+	}
+}

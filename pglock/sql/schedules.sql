@@ -1,4 +1,5 @@
--- Returns the first $1 jobs, those first whose last tick is the newest, and last those that run their first tick.
+-- Returns the first $1 jobs: those whose next or failed tick is known, of these first the ones whose last tick is the newest
+-- and last the ones that run their first tick, and then those of which there is only a mark, which any writer may make.
 SELECT s.job, s.last_tick, coalesce(s.next_tick, ''), coalesce(s.running, ''), coalesce(s.holder, ''), coalesce(s.timezone, ''),
        s.failed_tick, coalesce(s.attempts, 0), coalesce(s.error, ''), s.triggered
 FROM (
@@ -9,4 +10,4 @@ FROM (
     WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AND l.labels ->> 'tick' LIKE '____-__-__T%'
       AND NOT EXISTS (SELECT FROM pglock.schedules AS v WHERE v.job = l.name)
 ) AS s
-ORDER BY s.last_tick DESC NULLS LAST, s.job LIMIT $1::bigint
+ORDER BY s.next_tick IS NULL AND s.failed_tick IS NULL, s.last_tick DESC NULLS LAST, s.job LIMIT $1::bigint
