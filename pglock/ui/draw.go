@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/display"
@@ -38,9 +37,9 @@ type piece struct {
 
 func pieces(s string) (all []piece) {
 	for _, r := range s {
-		p := piece{string(r), !unicode.IsPrint(r)}
+		p := piece{string(r), !text.Visible(r)}
 		if p.Odd {
-			p.Text = strings.Trim(strconv.QuoteRune(r), "'")
+			p.Text = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
 		}
 		if n := len(all); n > 0 && !p.Odd && !all[n-1].Odd {
 			all[n-1].Text += p.Text

@@ -18,6 +18,7 @@ func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "plain": "plain", "two  blanks": "two  blanks", "שלום 漢字 🔒": "שלום 漢字 🔒", `\n"'`: `\n"'`,
 		"a\nb": `a[\n]b`, "\u202e\u2066x": `[\u202e][\u2066]x`, "\x00\x1b\x7f\u009b": `[\x00][\x1b][\x7f][\u009b]`, "\u00a0\u200b\ufeff": `[\u00a0][\u200b][\ufeff]`, "\U000e0041": `[\U000e0041]`,
+		"\u3164\u2800\ufe0f\U000e0100": `[\u3164][\u2800][\ufe0f][\U000e0100]`,
 	} {
 		var got strings.Builder
 		for _, p := range pieces(text) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 	"unicode/utf16"
 
 	"github.com/pglock/pglock-go/pglock"
@@ -208,11 +207,11 @@ func encodeJSON(out io.Writer, value any, indented bool) error {
 }
 
 // escapeJSON escapes what encoding/json leaves as it is and a terminal may obey or hide: control
-// characters from 0x7f on, and format characters, which occur in strings only.
-func escapeJSON(text string) string {
+// characters from 0x7f on, and characters that can't be seen, which occur in strings only.
+func escapeJSON(s string) string {
 	var safe strings.Builder
-	for _, r := range text {
-		if r == '\n' || unicode.IsPrint(r) {
+	for _, r := range s {
+		if r == '\n' || text.Visible(r) {
 			safe.WriteRune(r)
 			continue
 		}

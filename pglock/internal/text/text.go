@@ -18,6 +18,9 @@ import (
 // others is printed in a terminal by Plain, OneLine or escapeJSON of the command.
 func Plain(text string) string {
 	quoted := strconv.Quote(text)
+	if strings.ContainsFunc(text, blank) {
+		quoted = strconv.QuoteToASCII(text)
+	}
 	switch {
 	case text == "":
 		return "-"
@@ -32,11 +35,19 @@ func Plain(text string) string {
 func OneLine(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }), " ")
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if Visible(r) {
 			return r
 		}
 		return '?'
 	}, text)
+}
+
+// Visible reports whether a character can be seen, and does not change how others are seen.
+func Visible(r rune) bool { return unicode.IsPrint(r) && !blank(r) }
+
+// blank reports whether a character looks like nothing although Unicode calls it a letter, a mark or a symbol.
+func blank(r rune) bool {
+	return r == '\u2800' || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // Short returns a duration with its two largest units, or three digits.

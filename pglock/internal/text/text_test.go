@@ -1,6 +1,7 @@
 package text_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,25 @@ func TestShort(t *testing.T) {
 	} {
 		if got := text.Short(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+// TestBlanks: characters that look like nothing are written out, so that no two names look the same.
+func TestBlanks(t *testing.T) {
+	t.Parallel()
+	for _, r := range []rune{0x034f, 0x115f, 0x2800, 0x3164, 0xfe0f, 0xffa0, 0xe0100, 0x200b} {
+		name := "pay" + string(r) + "ment"
+		if plain := text.Plain(name); strings.ContainsRune(plain, r) || plain[0] != '"' {
+			t.Errorf("%U: %s", r, plain)
+		}
+		if line := text.OneLine(name); line != "pay?ment" {
+			t.Errorf("%U: %s", r, line)
+		}
+	}
+	for _, name := range []string{"漢字🔒é", "e\u0301", "a"} {
+		if text.Plain(name) != name || text.OneLine(name) != name {
+			t.Errorf("%s: %s", name, text.Plain(name))
 		}
 	}
 }
