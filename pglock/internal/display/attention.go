@@ -161,9 +161,9 @@ func ofServer(s inspect.Snapshot) (all []Concern) {
 	return all
 }
 
-// word returns a name as a word of a shell, or NAME if it can't be typed.
+// word returns a name as a word of a shell, or NAME if it can't be typed, or would be taken for a flag.
 func word(name string) string {
-	if text.OneLine(name) != name {
+	if text.OneLine(name) != name || strings.HasPrefix(name, "-") {
 		return "NAME"
 	}
 	return schema.ShellWord(name)

@@ -112,15 +112,15 @@ func TestAttention(t *testing.T) {
 func TestHostileConcerns(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[2J\u202e\n'; rm -rf /"
-	s := inspect.Snapshot{At: now, Once: []inspect.Attempt{{Key: evil, Holder: evil, StartedAt: now}, {Key: "it's", StartedAt: now}}}
+	s := inspect.Snapshot{At: now, Once: []inspect.Attempt{{Key: evil, Holder: evil, StartedAt: now}, {Key: "it's", StartedAt: now}, {Key: "--happened", StartedAt: now}}}
 	all := display.Attention(s, nil, nil, []display.Check{{Name: evil, Level: "fail", Found: evil, Remedy: evil}})
 	for _, c := range all {
 		if strings.ContainsAny(c.Line(), "\x1b\u202e\n") {
 			t.Errorf("%q", c.Line())
 		}
 	}
-	if !strings.Contains(all[1].Cure, "resolve NAME --") || !strings.Contains(all[2].Cure, `resolve 'it'\''s' --`) {
-		t.Errorf("%q, %q", all[1].Cure, all[2].Cure)
+	if !strings.Contains(all[1].Cure, "resolve NAME --") || !strings.Contains(all[2].Cure, `resolve 'it'\''s' --`) || !strings.Contains(all[3].Cure, "resolve NAME --") {
+		t.Errorf("%q, %q, %q", all[1].Cure, all[2].Cure, all[3].Cure)
 	}
 }
 
