@@ -103,8 +103,9 @@
 //   - Roles with the rights of grant_writer that know the current token of a lock, which is no
 //     secret: holders pass it on, and refusals contain it. Such a role writes as that grant, keeps
 //     the lock from others as long as its transaction lasts, also after the lease has expired (by
-//     setting idle_in_transaction_session_timeout or by PREPARE TRANSACTION), and can raise any
-//     mark of Advance.
+//     setting idle_in_transaction_session_timeout or by PREPARE TRANSACTION). It needs no token to
+//     raise any mark of Advance, also that of a job of package schedule, which then skips ticks as
+//     already run, or fails with ErrClock.
 //   - Roles with the rights of grant_user, where locks are concerned: they may acquire any lock, or
 //     take it from its holder by their own SQL, and write as the new holder. A takeover must lock
 //     the row FOR UPDATE first, as this module does, or the writes of two holders overlap. In a
