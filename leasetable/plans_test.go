@@ -3,7 +3,10 @@ package leasetable_test
 import (
 	"fmt"
 	"maps"
+	"math"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -202,6 +205,71 @@ func TestPlansSurviveGrowth(t *testing.T) {
 				t.Errorf("control: no statement read more than %d rows", worst)
 			}
 		})
+	}
+}
+
+// TestDeadRowsOfOthersCostNothing: while a transaction keeps the rows of waits that have ended, acquires and releases
+// of other names do not read them.
+func TestDeadRowsOfOthersCostNothing(t *testing.T) {
+	t.Parallel()
+	const most = 200 // pages
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	locktest.OK(t, err)
+	defer func() { _ = old.Rollback(t.Context()) }()
+	_, err = old.Exec(t.Context(), "SELECT 1")
+	locktest.OK(t, err)
+	conn, err := pgx.Connect(t.Context(), pool.Config().ConnString())
+	locktest.OK(t, err)
+	defer conn.Close(t.Context())
+	for _, sql := range []string{"SET search_path = " + schema.Quote(name), strings.ReplaceAll(grown[1], "$1", fmt.Sprint(grownRows)), "DELETE FROM lock_waiters",
+		"INSERT INTO distributed_locks (name, token, version, holder, acquired_at, expires_at) VALUES ('held', 7, 1, 'h', clock_timestamp(), clock_timestamp() + interval '1 hour')",
+		strings.ReplaceAll(strings.ReplaceAll(grown[0], "md5(n::text)", "'name-' || n - 1"), "$1", "3"),
+		"RESET search_path", "SELECT " + leasetable.Settings("false")} {
+		_, err := conn.Exec(t.Context(), sql)
+		locktest.OK(t, err)
+	}
+	pages := func(sql string, args []any) int {
+		t.Helper()
+		tx, err := conn.Begin(t.Context())
+		locktest.OK(t, err)
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		var plans []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
+		}
+		if err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sql, args...).Scan(&plans); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+		return plans[0].Plan.Hit + plans[0].Plan.Read
+	}
+	if n := pages("SELECT NOT EXISTS (SELECT FROM "+schema.Quote(name)+".lock_waiters)", nil); n <= most {
+		t.Errorf("control: a look at all waiters read %d pages", n)
+	}
+	names := append(manyNames(3), "new") // the first three are free
+	batch := acquireArgs(names)
+	batch[5] = same(names, int64(math.MaxInt64)) // without a place in the queue
+	calls := growthCalls(name)
+	statements := leasetable.Statements(name)
+	for verb, args := range map[string][]any{
+		"acquire_fast_batch": batch, "acquire_batch": batch, "acquire_new": {"new", "h", batch[2].([]string)[0], "{}", int64(1), int64(math.MaxInt64)},
+		"acquire_all":   {names[:3], "h", batch[2].([]string)[0], "{}", int64(1), int64(math.MaxInt64)},
+		"release_batch": {[]string{"held"}, []int64{7}, []int64{0}, true},
+		"release":       {"held", int64(7), int64(0), true},
+	} {
+		calls[verb] = growthCall{sql: statements[verb], args: args}
+	}
+	for verb, c := range calls {
+		if !regexp.MustCompile("^(acquire|release|renew|handoff|join)").MatchString(verb) {
+			continue
+		}
+		_ = pages(c.sql, c.args) // the first call in a session also reads the catalogs
+		if n := pages(c.sql, c.args); n > most {
+			t.Errorf("%s read %d pages", verb, n)
+		}
 	}
 }
 

@@ -75,17 +75,15 @@ BEGIN
 END
 $$;
 
--- The same for many names, each with one holder. Returns the names whose head was notified.
+-- The same for many names, each with one holder. Returns the names whose head was notified. It looks by name, since
+-- the table may be full of dead rows of other names.
 CREATE FUNCTION wake_each(lock_names text[], used_up bigint[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM "<here>".lock_waiters) THEN
-        RETURN '{}';
-    END IF;
     RETURN ARRAY(
         SELECT l.name
         FROM ROWS FROM (pg_catalog.unnest(lock_names), pg_catalog.unnest(used_up)) AS l (name, used_up)
-        WHERE "<here>".wake_next(l.name, l.used_up, NULL));
+        WHERE CASE WHEN EXISTS (SELECT FROM "<here>".lock_waiters AS w WHERE w.name = l.name) THEN "<here>".wake_next(l.name, l.used_up, NULL) END);
 END
 $$;
 

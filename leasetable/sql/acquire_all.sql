@@ -22,8 +22,7 @@ WITH free AS MATERIALIZED (
       AND cardinality($1::text[]) = (
           SELECT count(*) FROM pglock.distributed_locks AS e
           WHERE e.name = ANY ((SELECT $1::text[])::text[]) AND e.holder IS NULL AND e.expires_at <= clock_timestamp()
-            AND ((SELECT NOT EXISTS (SELECT FROM pglock.lock_waiters))
-                 OR NOT EXISTS (SELECT FROM pglock.queue(e.name, e.ticket) AS w WHERE w.ticket < $6::bigint)))
+            AND NOT EXISTS (SELECT FROM pglock.queue(e.name, e.ticket) AS w WHERE w.ticket < $6::bigint))
     ORDER BY f.name COLLATE "C"
     FOR UPDATE SKIP LOCKED
 ), drawn AS MATERIALIZED (

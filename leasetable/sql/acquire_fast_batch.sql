@@ -4,8 +4,7 @@
 --
 -- Returns name, token and remaining microseconds for each grant. For the other names run peek.sql
 -- and acquire_slots. acquire_fast.sql says why it is safe. LATERAL keeps the planner from
--- joining in another order, in which it would read the whole table. Whether anybody waits at all is
--- found out once, before it is for each name.
+-- joining in another order, in which it would read the whole table.
 WITH free AS MATERIALIZED (
     SELECT l.ctid, a.*
     FROM (SELECT a.name, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request, coalesce(a.labels, ($4::text[])[1])::jsonb AS labels,
@@ -17,8 +16,7 @@ WITH free AS MATERIALIZED (
         SELECT l.ctid FROM pglock.distributed_locks AS l
         WHERE l.name = a.name AND l.holder IS NULL AND l.expires_at <= clock_timestamp()
           AND (l.capacity > 0) IS NOT TRUE AND (l.request <> a.request) IS NOT FALSE
-          AND ((SELECT NOT EXISTS (SELECT FROM pglock.lock_waiters))
-               OR NOT EXISTS (SELECT FROM pglock.queue(a.name, l.ticket) AS w WHERE w.ticket < a.ticket))
+          AND NOT EXISTS (SELECT FROM pglock.queue(a.name, l.ticket) AS w WHERE w.ticket < a.ticket)
           AND (SELECT pglock.commit_durably())
         FOR UPDATE SKIP LOCKED) AS l
 )

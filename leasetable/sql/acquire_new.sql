@@ -21,8 +21,7 @@ WITH asked (name, holder, request, labels, us, ticket) AS (
     FROM asked AS a
     WHERE a.ticket NOT BETWEEN 1 AND 9223372036854775806
       AND NOT EXISTS (SELECT FROM pglock.distributed_locks AS d WHERE d.name = a.name)
-      AND ((SELECT NOT EXISTS (SELECT FROM pglock.lock_waiters))
-           OR NOT EXISTS (SELECT FROM pglock.queue(a.name, 0) AS w WHERE w.ticket < a.ticket))
+      AND NOT EXISTS (SELECT FROM pglock.queue(a.name, 0) AS w WHERE w.ticket < a.ticket)
       AND (SELECT pglock.commit_durably() AND set_config('lock_timeout', '250ms', true) = '250ms')
     ORDER BY a.name COLLATE "C"
     ON CONFLICT DO NOTHING
