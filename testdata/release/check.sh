@@ -56,6 +56,19 @@ go mod tidy
 go vet ./...
 go mod edit -json | grep -q "\"Version\": \"$version\"" || { echo "go.mod does not require $version"; exit 1; }
 
+step "the quick start and the examples, on tables that the installed command makes"
+cat >"$work/try.sh" <<'EOF'
+set -eu
+unset PGLOCK_TESTSERVER_SHARED
+export DATABASE_URL=$PGLOCK_TEST_DATABASE_URL
+"$1" --database-url "$DATABASE_URL" migrate up
+go run ./quickstart 2>&1 | tee /dev/stderr | grep -q 'the balance is 90'
+"$1" --database-url "$DATABASE_URL" run check -- "$1" --database-url "$DATABASE_URL" show check
+go test -count=1 .
+EOF
+go build -C "$work/clone" -o "$work/server" ./internal/testserver/run
+"$work/server" sh "$work/try.sh" "$work/bin/pglock"
+
 step "a program that only locks: its modules"
 mkdir "$work/locker"
 cp -r "$work/clone/internal/readme/quickstart/." "$work/locker"
