@@ -313,7 +313,7 @@ CREATE TABLE operator_actions (
     at          finite_time NOT NULL,
     role        text        NOT NULL, -- that has logged in
     application text        NOT NULL, -- application_name of its session
-    action      text        NOT NULL CHECK (action COLLATE "C" ~ '^[a-z ]{1,40}$'), -- words that can't be read as a name or a role
+    action      text        NOT NULL,
     name        lock_name   NOT NULL, -- of the lock, the key of the effect, or the job
     token       bigint,
     reason      text        NOT NULL
