@@ -35,8 +35,10 @@ test: setup ## Run all tests, those of concurrent code with the race detector, o
 	@testdata/skipped.sh go run ./internal/testserver/run $(MAKE) --no-print-directory go-test
 
 .PHONY: go-test
-go-test: # make lint vets
+go-test: # make lint vets. All is compiled first, so that no compiler runs beside tests with clocks.
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
+	@go list -export -test -deps $(RACE) ./pglock $(raced) >/dev/null
+	@go list -export -test -deps $(plain) ./internal/chaos >/dev/null
 	go test $(RACE) -vet=off -timeout 60m ./pglock $(raced)
 	go test -vet=off -timeout 60m $(plain)
 
