@@ -15,12 +15,14 @@ PACKAGES := ./... $(patsubst %,./%/...,$(filter-out .,$(MODULES)))
 
 # Tests that run without the race detector, which takes more time than it could find in them: they are of one goroutine,
 # start the command, or ask a server. The simulator's goroutines take turns. `make nightly` has the detector for all.
-# The first ones take long and leave the processors idle. Likewise ./pglock below.
+# The first ones take long and leave the processors idle.
 PLAIN := internal/bench/... pglock/internal/sim pglock/cmd/pglock/internal/doctor pglock/cmd/pglock pglock/cmd/pglock/internal/top \
 	pglock/otelpglock pglock/ui internal/adapters/... internal/errs internal/readme internal/schema \
 	internal/testserver/... internal/testserver/remote/... examples/... leasetable migrations
 plain = $(addprefix ./,$(PLAIN))
-raced = $$(go list $(PACKAGES) | grep -vxF "$$(go list $(plain))")
+# Tests with hundreds of connections, and with clocks, have the machine for themselves.
+alone = ./pglock ./internal/chaos
+raced = $$(go list $(PACKAGES) | grep -vxF "$$(go list $(plain) $(alone))")
 
 .PHONY: help
 help: ## Print this list
@@ -37,9 +39,10 @@ test: setup ## Run all tests, those of concurrent code with the race detector, o
 .PHONY: go-test
 go-test: # make lint vets. All is compiled first, so that no compiler runs beside tests with clocks.
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	@go list -export -test -deps $(RACE) ./pglock $(raced) >/dev/null
+	@go list -export -test -deps $(RACE) $(alone) $(raced) >/dev/null
 	@go list -export -test -deps $(plain) ./internal/chaos >/dev/null
-	go test $(RACE) -vet=off -timeout 60m ./pglock $(raced)
+	go test $(RACE) -vet=off -timeout 60m -p 1 $(alone)
+	go test $(RACE) -vet=off -timeout 60m $(raced)
 	go test -vet=off -timeout 60m $(plain)
 
 .PHONY: matrix

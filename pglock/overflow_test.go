@@ -139,9 +139,12 @@ func TestARestartUnderAFleet(t *testing.T) {
 	for range clients {
 		c := f.open()
 		go func() {
-			if l, err := c.Acquire(context.Background(), "n"); err == nil {
-				granted <- l
+			l, err := c.Acquire(context.Background(), "n")
+			if err != nil {
+				t.Errorf("Acquire: %v", err) // and the test waits in vain
+				return
 			}
+			granted <- l
 		}()
 	}
 	until(f, "all wait", clients, "SELECT count(*) FROM pglock.lock_waiters")
