@@ -10,21 +10,21 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unicode"
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // evil is a name that would clear a terminal, start a line, reverse text and hide some, if it were
 // printed.
-const evil = "a\x1b[2J\n\u009b31m\u202eb \"c\"\u2066\u200b\u00ad\ufeff\U000e0041"
+const evil = "a\x1b[2J\n\u009b31m\u202eb \"c\"\u2066\u200b\u00ad\ufeff\U000e0041\u3164"
 
-// printable reports whether no character of text moves a cursor, except the ends of its lines.
-func printable(text string) bool {
-	return strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) < 0
+// printable reports whether each character of s can be seen, and moves no cursor, except the ends of its lines.
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r != '\n' && !text.Visible(r) }) < 0
 }
 
 func TestListShowAndRelease(t *testing.T) {
