@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
@@ -37,15 +38,17 @@ func resultsPath() (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), filepath.FromSlash(resultsFile)), nil
 }
 
-// keepIn writes the results to a file, with a plot per row beside it. Some rows replace only themselves.
-func keepIn(path string, results trial.Results, some bool) error {
-	if some {
-		kept, err := trial.ReadResults(path)
-		if err != nil {
-			return err
-		}
-		results = kept.With(results)
+// keepIn writes the results to a file, with a plot per row beside it, in the place of earlier ones of these rows. Rows
+// that exist no more are dropped.
+func keepIn(path string, results trial.Results) error {
+	kept, err := trial.ReadResults(path)
+	if err != nil {
+		return err
 	}
+	results = kept.With(results)
+	results.Rows = slices.DeleteFunc(results.Rows, func(o *trial.Outcome) bool {
+		return !slices.ContainsFunc(rows(), func(r trial.Row) bool { return r.Number == o.Number })
+	})
 	if err := results.Write(path); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (int, erro
 		return exitBroken, err
 	}
 	if path != "" {
-		if err := keepIn(path, results, c.rows != ""); err != nil {
+		if err := keepIn(path, results); err != nil {
 			return exitBroken, err
 		}
 	}
