@@ -13,6 +13,6 @@
 //
 // # Exit status
 //
-//	0    each part passed
+//	0    each part passed, a benchmark perhaps with targets that it misses, which the page names
 //	1    one has failed; its output is bin/evidence-PART.log
 package main
