@@ -230,15 +230,19 @@ func TestAStepCostsTheSame(t *testing.T) {
 	       SELECT md5(i::text), i, 1, now(), '-infinity', jsonb_build_object('n', i) FROM generate_series(1, $1::int) AS i`, names)
 	f.sql("VACUUM ANALYZE pglock.distributed_locks")
 	f.sql(`INSERT INTO pglock.fencing_epoch (system, timeline, epoch) VALUES (1, 1, 0)`)
+	limit := int64(2000)
 	cost := func(what, control, step string, args ...any) {
 		t.Helper()
 		n, whole := pages(f, step, args...), pages(f, control)
 		t.Logf("%s touches %d pages, the control %d", what, n, whole)
-		if n == 0 || n > 2000 || whole < 3000 {
+		if n == 0 || n > limit || whole < 3000 {
 			t.Errorf("%s touches %d pages, the control %d", what, n, whole)
 		}
 	}
 	cost("lifting", "SELECT max(token) FROM pglock.distributed_locks", "SELECT pglock.lift_fencing_tokens('n1')")
+	if value[bool](f, "SELECT current_setting('server_version_num')::int < 140000") {
+		limit += 64 * 291 // PruneSQL looks for each possible row of the 64 pages there
+	}
 	for page, after := range []string{"", "8", "f"} {
 		cost("pruning", "SELECT name FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND acquired_at < clock_timestamp() - interval '1 day'",
 			pglock.PruneSQL, int64(24*time.Hour/time.Microsecond), 1000*page, 1000*page+64, pgx.Identifier{f.schema, "distributed_locks"}.Sanitize())

@@ -43,7 +43,7 @@ func TestTextOfOthersIsSafe(t *testing.T) {
 		{"show", "led"},
 		{"show", "--json", "led"},
 		{"release", "--force", "--reason", evil, "n"},
-		{"release", "--force", evil},
+		{"release", "--force", "--reason", evil, evil},
 		{"show", "n"},
 		{"migrate", "version", "--schema", evil},
 	} {

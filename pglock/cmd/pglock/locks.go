@@ -350,7 +350,7 @@ func (c chosen) report(out io.Writer, done, holds string) error {
 	if c.holder != "" {
 		holder = ", which " + c.holder + " " + holds
 	}
-	_, err := fmt.Fprintf(out, "%s grant %d of lock %q%s\n", done, c.token, c.name, holder)
+	_, err := fmt.Fprintf(out, "%s grant %d of lock %s%s\n", done, c.token, text.Quote(c.name), holder)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/migrations"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 func newMigrate(g *globals) *cobra.Command {
@@ -50,7 +51,7 @@ func newMigrateUp(g *globals) *cobra.Command {
 				return errors.New("empty") // flagError makes the message
 			}
 			options = append(options, option(role))
-			granted += fmt.Sprintf("role %q %s\n", role, done)
+			granted += fmt.Sprintf("role %s %s\n", text.Quote(role), done)
 			return nil
 		})
 	}
@@ -144,7 +145,7 @@ func (g *globals) change(cmd *cobra.Command, done string, apply func(context.Con
 		if err != nil {
 			return g.database().explainConnect(err)
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema %q: version %d, required version %d%s\n", g.schema, version, schema.Version, done)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema %s: version %d, required version %d%s\n", text.Quote(g.schema), version, schema.Version, done)
 		return err
 	})
 	return version, err

@@ -15,12 +15,9 @@ import (
 
 // Plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
 // blanks, and characters that move a terminal's cursor, reverse text, or can't be seen. All text of
-// others is printed in a terminal by Plain, OneLine or escapeJSON of the command.
+// others is printed in a terminal by Plain, Quote, OneLine or escapeJSON of the command.
 func Plain(text string) string {
-	quoted := strconv.Quote(text)
-	if strings.ContainsFunc(text, blank) {
-		quoted = strconv.QuoteToASCII(text)
-	}
+	quoted := Quote(text)
 	switch {
 	case text == "":
 		return "-"
@@ -28,6 +25,14 @@ func Plain(text string) string {
 		return quoted
 	}
 	return text
+}
+
+// Quote quotes text as %q does, and also writes out what looks like nothing.
+func Quote(text string) string {
+	if strings.ContainsFunc(text, blank) {
+		return strconv.QuoteToASCII(text)
+	}
+	return strconv.Quote(text)
 }
 
 // OneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces all
