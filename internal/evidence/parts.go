@@ -36,7 +36,7 @@ var parts = []part{
 		every("violations: %s", `(?m)^ *violations: (.*)$`),
 	}},
 	{target: "matrix", shows: "All of it on each version of PostgreSQL, through PgBouncer and pgpool-II", figures: []figure{
-		every("%s", `(?m)^=== (.*)$`),
+		every("%s", `(?m)^=== (PostgreSQL .*)$`),
 	}},
 	{target: "chaos", shows: "I1 to I5, I9 and I11 under faults, and the long forms of other tests", figures: []figure{
 		every("%s: %s rounds, %s operations, %s violations; without the protection: %s", `(?m)^\s*\| ([a-z][^|]+) \| (\d+) \| (\d+) \| \d+ \| (\d+) \| (.*) \|$`),
