@@ -24,13 +24,13 @@ SELECT w.* FROM "<here>".lock_waiters AS w WHERE w.name = lock AND w.state = 'qu
 $$;
 
 -- Reports whether the head of the queue could have been granted for one and a half seconds: since
--- there is room for it, as the row of the name says, and since the last one before it died. A
--- ticket that is kept (keep_until) is not silent. The caller has checked that there is room for it
--- now. The server inlines it.
+-- there is room for it, as the row of the name says, or the row was made, and since the last one before it
+-- died. A ticket that is kept (keep_until) is not silent. The caller has checked that there is room for it now. The
+-- server inlines it.
 CREATE FUNCTION head_is_silent(gate distributed_locks, died timestamptz, keep_until timestamptz) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
 SELECT keep_until <= pg_catalog.clock_timestamp()
-   AND greatest(gate.expires_at, gate.room_since, CASE WHEN gate.capacity IS NULL THEN gate.ended_at END, died)
+   AND greatest(gate.expires_at, gate.room_since, CASE WHEN gate.capacity IS NULL THEN coalesce(gate.ended_at, gate.acquired_at) END, died)
        <= pg_catalog.clock_timestamp() - interval '1500 ms'
 $$;
 

@@ -185,10 +185,7 @@ func (l *lock) addRoom(now time.Time, before int) {
 // exist makes the row of a name, with that number of permits.
 func (l *lock) exist(capacity int, now time.Time) {
 	if !l.exists {
-		l.exists, l.capacity = true, capacity
-		if capacity > 0 {
-			l.roomSince = now
-		}
+		l.exists, l.capacity, l.roomSince = true, capacity, now
 	}
 }
 
