@@ -48,6 +48,7 @@ type modelTx struct {
 	changed bool
 	row     modelRow // of a change
 	token   int      // of a grant; of a guard: that which it checked
+	began   int      // when
 }
 
 // model is the state of the lock.
@@ -83,7 +84,7 @@ var initials = []initial{
 
 // begin runs the statement of op, and returns its outcome.
 func (m *model) begin(c int, op modelOp) string {
-	m.tx[c] = modelTx{op: op, open: true}
+	m.tx[c] = modelTx{op: op, open: true, began: m.now}
 	return m.statement(c)
 }
 
@@ -168,6 +169,9 @@ func (m *model) grant(c int) string {
 	tx := &m.tx[c]
 	tx.lock, tx.changed, tx.token = forUpdate, true, m.last
 	tx.row = modelRow{exists: true, token: m.last, held: true, expires: m.now + 1}
+	if tx.op.kind == "acquire_new" { // it reads the clock before its insert, which may wait
+		tx.row.expires = tx.began + 1
+	}
 	return "granted"
 }
 

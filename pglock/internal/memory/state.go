@@ -90,13 +90,16 @@ func (s *Server) Grants(visit func(g Grant)) {
 	}
 }
 
-// GrantsOf is Grants of one name.
-func (s *Server) GrantsOf(name string, visit func(g Grant)) {
+// GrantsOf is Grants of one name. It returns how many permits the name has, or 0 if it has no row.
+func (s *Server) GrantsOf(name string, visit func(g Grant)) (size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.names[name]; l != nil {
-		l.visit(time.Now(), visit)
+	l := s.names[name]
+	if l == nil || !l.exists {
+		return 0
 	}
+	l.visit(time.Now(), visit)
+	return l.size()
 }
 
 func (l *lock) visit(now time.Time, visit func(g Grant)) {

@@ -111,15 +111,17 @@ func (j *judge) lookAt(name string, what event) {
 		j.lines[name], j.all = l, append(j.all, l)
 	}
 	l.pass(now)
-	before, after, size, sum := l.grants, []*grantSeen(nil), l.size, 0
-	j.world.server.GrantsOf(name, func(g memory.Grant) {
+	before, after, sum := l.grants, []*grantSeen(nil), 0
+	size := j.world.server.GrantsOf(name, func(g memory.Grant) {
 		if sum += g.Weight; sum > g.Size && sum-g.Weight <= g.Size {
 			j.world.failf("I1: %d of %d permits of %q are granted (%v)", sum, g.Size, g.Name, what)
 		}
-		size = g.Size
 		after = append(after, j.see(l, g, what))
 	})
-	l.grants, l.size = after, size
+	l.grants = after
+	if size > 0 { // a row that was pruned is free
+		l.size = size
+	}
 	for _, g := range before {
 		if g.live = slices.Contains(after, g); !g.live && j.world.tracing {
 			j.world.tracef("the grant %d of %q has ended, until %v: %v", g.Token, name, g.Expires.Sub(j.world.began), what)
