@@ -186,11 +186,11 @@ func TestElect(t *testing.T) {
 			_ = p.Lead(ctx, func(ctx context.Context) { led <- ctx; <-ctx.Done() })
 		}()
 		first := locktest.Receive(t, led)
-		term := k.Elect("settlement", "another replica")
-		k.RequireHeld("settlement", "another replica")
 		deposed, err := pglock.Require(first, "settlement")
 		locktest.OK(t, err)
-		k.Lose(deposed) // it would learn of the other one by its next renewal
+		term := k.Elect("settlement", "another replica")
+		k.RequireHeld("settlement", "another replica")
+		k.Lose(deposed) // unless it knows: it learns of the other one by its next renewal, or when it announces its payload
 		pglocktest.RequireContextEnds(t, first)
 		locktest.OK(t, term.Resign(t.Context()))
 		locktest.Receive(t, led)
