@@ -64,3 +64,23 @@ func TestRead(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestLimits: a target that is missed is a limit with a name, and a run that breaks is a failure.
+func TestLimits(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const makefile = "bench:\n\t@echo 'B1 misses its target: it is slow'; exit 1\nbroken:\n\t@exit 1\n"
+	if err := os.WriteFile("Makefile", []byte(makefile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{"bench", "broken"} {
+		p := parts[slices.IndexFunc(parts, func(p part) bool { return p.target == "bench" })]
+		p.target = target
+		r, err := p.run(t.Context(), "c0ffee", t.Output())
+		if limits := target == "bench"; err != nil || r.OK != limits || r.Limits != limits {
+			t.Errorf("%s: %+v, %v", target, r, err)
+		}
+	}
+	if text, err := pageOf("."); err != nil || !strings.Contains(text, "| passed, with the limits below |") || !strings.Contains(text, "- B1 misses its target: it is slow\n") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
