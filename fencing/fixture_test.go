@@ -144,9 +144,13 @@ func (g fixture) begin() pgx.Tx {
 	return g.beginOn(g.writer, pgx.TxOptions{})
 }
 
+// beginOn fails if the pool has no connection left, because a test has kept them all in transactions that it
+// has not ended, instead of waiting for ever.
 func (g fixture) beginOn(pool *pgxpool.Pool, o pgx.TxOptions) pgx.Tx {
 	g.t.Helper()
-	tx, err := pool.BeginTx(g.t.Context(), o)
+	ctx, cancel := context.WithTimeout(g.t.Context(), time.Minute)
+	defer cancel()
+	tx, err := pool.BeginTx(ctx, o)
 	ok(g.t, err)
 	g.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx

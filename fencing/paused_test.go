@@ -49,6 +49,7 @@ func TestI4_ThePausedHolder(t *testing.T) {
 			read := func() int { return value[int](g, "SELECT n FROM pglock.counter") }
 			write := func(f fencing.Fence, n int) error {
 				tx := g.beginOn(user, pgx.TxOptions{})
+				defer func() { _ = tx.Rollback(t.Context()) }() // a refused one would keep its connection
 				update := sprintf("UPDATE pglock.counter SET n = %d, fence_token = %d WHERE id = 1", n, f.Token)
 				var err error
 				switch how {
