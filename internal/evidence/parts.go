@@ -45,5 +45,6 @@ var parts = []part{
 	}},
 	{target: "simulation", args: []string{"TIME=10m"}, shows: "All of the protocol in simulated worlds", figures: []figure{
 		last("%s worlds, %s simulated seconds a second", `(\d+) worlds, (\d+) simulated seconds a second`),
+		last("%s bugs seeded in the client or the fake: %s found by worlds, %s by a test of another package", `(\d+) bugs: (\d+) found by worlds, (\d+) by a test`),
 	}},
 }
