@@ -57,7 +57,7 @@ func main() {
 // run runs the parts with these names, or all, and makes the page anew.
 func run(ctx context.Context, names []string, out io.Writer) error {
 	for _, name := range names {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.target == name }) {
+		if !slices.ContainsFunc(parts, func(p part) bool { return name == p.target || name == p.name() }) {
 			return fmt.Errorf("evidence: no part %q", name)
 		}
 	}
@@ -67,11 +67,11 @@ func run(ctx context.Context, names []string, out io.Writer) error {
 	}
 	var failures []error
 	for _, p := range parts {
-		if len(names) > 0 && !slices.Contains(names, p.target) {
+		if len(names) > 0 && !slices.Contains(names, p.target) && !slices.Contains(names, p.name()) {
 			continue
 		}
-		if old, err := readRecord("", p.target); err == nil && old.OK && old.Commit == commit {
-			fmt.Fprintf(out, "%s: known at this commit\n", p.target)
+		if old, err := readRecord("", p.name()); err == nil && old.OK && old.Commit == commit {
+			fmt.Fprintf(out, "%s: known at this commit\n", p.name())
 			continue
 		}
 		r, err := p.run(ctx, commit, out)
@@ -79,7 +79,7 @@ func run(ctx context.Context, names []string, out io.Writer) error {
 			return err
 		}
 		if !r.OK {
-			failures = append(failures, fmt.Errorf("evidence: %s has failed: see bin/evidence-%s.log", p.target, p.target))
+			failures = append(failures, fmt.Errorf("evidence: %s has failed: see bin/evidence-%s.log", p.name(), p.name()))
 		}
 	}
 	text, err := pageOf("")
@@ -108,13 +108,13 @@ func cleanCommit(ctx context.Context) (string, error) {
 
 // run runs the part and writes its record, unless it is interrupted.
 func (p part) run(ctx context.Context, commit string, out io.Writer) (record, error) {
-	args := append([]string{"--no-print-directory", p.target}, p.args...)
-	r := record{Part: p.target, Command: strings.Join(append([]string{"make", p.target}, p.args...), " "), Commit: commit, Time: time.Now().UTC().Truncate(time.Second)}
-	fmt.Fprintf(out, "%s: %s\n", p.target, r.Command)
+	args := append([]string{"--no-print-directory", p.target}, strings.Fields(p.arg)...)
+	r := record{Part: p.name(), Command: p.command(), Commit: commit, Time: time.Now().UTC().Truncate(time.Second)}
+	fmt.Fprintf(out, "%s: %s\n", r.Part, r.Command)
 	if err := os.MkdirAll("bin", 0o755); err != nil { //nolint:gosec // like that of go build
 		return r, err
 	}
-	log, err := os.Create(filepath.Join("bin", "evidence-"+p.target+".log"))
+	log, err := os.Create(filepath.Join("bin", "evidence-"+r.Part+".log"))
 	if err != nil {
 		return r, err
 	}
@@ -134,7 +134,7 @@ func (p part) run(ctx context.Context, commit string, out io.Writer) (record, er
 	r.read(output.String(), p.figures)
 	r.Limits = p.limits && err != nil && len(r.Figures) > 0
 	r.OK = err == nil || r.Limits
-	fmt.Fprintf(out, "%s: ok %v, %s, %s\n", p.target, r.OK, r.Took, strings.Join(r.Figures, "; "))
+	fmt.Fprintf(out, "%s: ok %v, %s, %s\n", r.Part, r.OK, r.Took, strings.Join(r.Figures, "; "))
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return r, err
@@ -142,7 +142,7 @@ func (p part) run(ctx context.Context, commit string, out io.Writer) (record, er
 	if err := os.MkdirAll(records, 0o755); err != nil { //nolint:gosec // part of the tree
 		return r, err
 	}
-	return r, os.WriteFile(recordPath("", p.target), append(data, '\n'), 0o644) //nolint:gosec // part of the tree
+	return r, os.WriteFile(recordPath("", r.Part), append(data, '\n'), 0o644) //nolint:gosec // part of the tree
 }
 
 var (
@@ -193,10 +193,10 @@ func pageOf(root string) (string, error) {
 		"| part | what it shows | commit | when, and for how long | result |\n|---|---|---|---|---|\n")
 	var figures strings.Builder
 	for _, p := range parts {
-		r, err := readRecord(root, p.target)
+		r, err := readRecord(root, p.name())
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			fmt.Fprintf(&b, "| `make %s` | %s | | not yet | |\n", p.target, p.shows)
+			fmt.Fprintf(&b, "| `%s` | %s | | not yet | |\n", p.command(), p.shows)
 			continue
 		case err != nil:
 			return "", err

@@ -1,15 +1,28 @@
 package main
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // part is a target of the Makefile whose result is kept.
 type part struct {
 	target  string
-	shows   string   // for the page
-	args    []string // further ones of make
+	arg     string // a further one of make
+	shows   string // for the page
 	figures []figure
 	limits  bool // it fails by its figures, such as a target that is missed, which are named limits then
 }
+
+// name is that of the part's record: "matrix", and "matrix-13" where the argument is a version.
+func (p part) name() string {
+	if _, version, ok := strings.Cut(p.arg, "VERSIONS="); ok {
+		return p.target + "-" + version
+	}
+	return p.target
+}
+
+func (p part) command() string { return strings.TrimSpace("make " + p.target + " " + p.arg) }
 
 // figure is a figure of a part's output: what the pattern matches, each of its groups in place of a %s of the
 // text. With several matches, the last one counts, unless all is set.
@@ -29,22 +42,27 @@ var parts = []part{
 	{target: "bench", shows: "The figures of [benchmarks](benchmarks.md), which have a file of their own", limits: true, figures: []figure{
 		every("%s", `(?m)^(\S+ misses its target: .*)$`),
 	}},
-	{target: "fuzz", args: []string{"TIME=1m"}, shows: "Input of any form", figures: []figure{every("%s", `(?m)^(Fuzz\w+)$`)}},
+	{target: "fuzz", arg: "TIME=1m", shows: "Input of any form", figures: []figure{every("%s", `(?m)^(Fuzz\w+)$`)}},
 	{target: "ha", shows: "I2, and with synchronous replication every reported write, under Patroni", figures: []figure{
 		every("%s replication, %s faults", `(?m)^(\w+) replication, (\d+) faults$`),
 		every("%s grants, %s guarded writes reported, %s refused as stale", `(\d+) grants, (\d+) guarded writes reported, (\d+) refused as stale`),
 		every("violations: %s", `(?m)^ *violations: (.*)$`),
 	}},
-	{target: "matrix", shows: "All of it on each version of PostgreSQL, through PgBouncer and pgpool-II", figures: []figure{
-		every("%s", `(?m)^=== (PostgreSQL .*)$`),
-	}},
+	version("13"), version("15"), version("17"), version("18"), version("19"),
 	{target: "chaos", shows: "I1 to I5, I9 and I11 under faults, and the long forms of other tests", figures: []figure{
 		every("%s: %s rounds, %s operations, %s violations; without the protection: %s", `(?m)^\s*\| ([a-z][^|]+) \| (\d+) \| (\d+) \| \d+ \| (\d+) \| (.*) \|$`),
 		last("%s of %s interleavings of two clients' statements, %s violations", `(\d+) of (\d+) interleavings in \S+, (\d+) violations`),
 		last("%s operations of one client, and nothing grows", `(\d+) operations`),
 	}},
-	{target: "simulation", args: []string{"TIME=10m"}, shows: "All of the protocol in simulated worlds", figures: []figure{
+	{target: "simulation", arg: "TIME=10m", shows: "All of the protocol in simulated worlds", figures: []figure{
 		last("%s worlds, %s simulated seconds a second", `(\d+) worlds, (\d+) simulated seconds a second`),
 		last("%s bugs seeded in the client or the fake: %s found by worlds, %s by a test of another package", `(\d+) bugs: (\d+) found by worlds, (\d+) by a test`),
 	}},
+}
+
+func version(number string) part {
+	return part{
+		target: "matrix", arg: "VERSIONS=" + number, shows: "All of it on PostgreSQL " + number + ", through PgBouncer and pgpool-II",
+		figures: []figure{every("%s", `(?m)^=== (PostgreSQL .*)$`)},
+	}
 }
