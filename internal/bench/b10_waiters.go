@@ -33,8 +33,8 @@ func waitersRow() trial.Row {
 		}}},
 		Targets: []trial.Target{
 			target("connections", "connections", kindOurs, "", trial.AtMost(3).InEveryRound()),
-			target("memory, in bytes", "memory", kindOurs, "", trial.AtMost(10e6)),
-			target("p50 of the gap, in us", "gap p50", kindOurs, "", trial.AtMost(700)),
+			target("memory, in bytes", "memory", kindOurs, "", trial.AtMost(5e6)),
+			target("p50 of the gap, in us", "gap p50", kindOurs, "", trial.AtMost(500)),
 			spread,
 		},
 		Throughput: true,

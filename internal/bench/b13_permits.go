@@ -47,12 +47,12 @@ func permitsRow() trial.Row {
 			}},
 		},
 		Targets: []trial.Target{
-			target("p50 of a semaphore's pair to that of a lease", "pair p50", "semaphore", "lease", trial.AtMost(1.3)),
-			target("p50 of eight names' pair to that of a lease", "pair p50", "eight names", "lease", trial.AtMost(2)),
+			target("p50 of a semaphore's pair to that of a lease", "pair p50", "semaphore", "lease", trial.AtMost(1.15)),
+			target("p50 of eight names' pair to that of a lease", "pair p50", "eight names", "lease", trial.AtMost(1.4)),
 			target("p50 of a semaphore's pair to that of an advisory lock, which is not durable", "pair p50", "semaphore", "pg_advisory_lock", trial.Rule{}),
 			target("p50 of a lease's pair to that of an advisory lock, which is not durable", "pair p50", "lease", "pg_advisory_lock", trial.Rule{}),
 			target("p50 of a reader's pair to that of a lease", "pair p50", "reader", "lease", trial.Rule{}),
-			target("p50 of a writer's pair to that of a lease", "pair p50", "writer", "lease", trial.Rule{}),
+			target("p50 of a writer's pair to that of a lease", "pair p50", "writer", "lease", trial.AtMost(1.5)),
 		},
 	}
 }

@@ -35,8 +35,8 @@ func distinctRow() trial.Row {
 			subject(kindEtcdBatched, trial.Peer, 0),
 		},
 		Targets: []trial.Target{
-			against(kindRedis, trial.AtLeast(1.7)), against(kindSingle, trial.AtLeast(7)), against(kindEtcd, trial.AtLeast(10)),
-			against(kindBare, trial.Rule{}), against(kindRedisPipelined, trial.Rule{}), against(kindRedisFastest, trial.Rule{}),
+			against(kindRedis, trial.AtLeast(2)), against(kindSingle, trial.AtLeast(8)), against(kindEtcd, trial.AtLeast(10)),
+			against(kindBare, trial.Rule{}), against(kindRedisPipelined, trial.AtLeast(0.8)), against(kindRedisFastest, trial.Rule{}),
 			against(kindEtcdBatched, trial.Rule{}),
 		},
 		Throughput: true,

@@ -61,7 +61,7 @@ func tryRow() trial.Row {
 		}
 	}
 	// A client has few connections by default, while an upsert needs one for each goroutine.
-	ratio := target("tries a second to those of the naive upsert", "tries", conns(kindOurs, fewConns), conns(upsert, manyConns), trial.AtLeast(35))
+	ratio := target("tries a second to those of the naive upsert", "tries", conns(kindOurs, fewConns), conns(upsert, manyConns), trial.AtLeast(40))
 	floor := target("tries a second to those of a SELECT of the row", "tries", conns(kindOurs, fewConns), conns(read, fewConns), trial.Rule{})
 	row.Targets = slices.Insert(row.Targets, 0, ratio, floor)
 	return row

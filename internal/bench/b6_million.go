@@ -48,8 +48,8 @@ func millionRow() trial.Row {
 			{Name: newNone, Role: trial.Floor, Open: r.newNamesInEmptyTable},
 		},
 		Targets: []trial.Target{
-			target("p50 with a million names to p50 with few", "acquire p50", knownMany, knownFew, trial.AtMost(1.15)),
-			target("p50 of a first grant beside a million names to p50 in an empty table", "acquire p50", newMany, newNone, trial.AtMost(1.15)),
+			target("p50 with a million names to p50 with few", "acquire p50", knownMany, knownFew, trial.AtMost(1.1)),
+			target("p50 of a first grant beside a million names to p50 in an empty table", "acquire p50", newMany, newNone, trial.AtMost(1.1)),
 		},
 	}
 }

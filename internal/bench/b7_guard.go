@@ -36,7 +36,7 @@ func guardRow() trial.Row {
 	for _, c := range []struct {
 		n              int
 		again, stamped float64 // at most
-	}{{1, 1.45, 1.45}, {1000, 1.6, 2.2}} {
+	}{{1, 1.45, 1.45}, {1000, 1.7, 2.5}} {
 		floor := fmt.Sprintf("UPDATE of %d rows", c.n)
 		row.Subjects = append(row.Subjects, trial.Subject{Name: floor, Role: trial.Floor, Open: r.rows(fmt.Sprint("plain_", c.n), c.n, false, "")})
 		add := func(what, column string, most float64) {

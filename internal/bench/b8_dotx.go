@@ -22,7 +22,7 @@ func txRow() trial.Row {
 			{Name: floor, Role: trial.Floor, Open: r.pipelined},
 		},
 		Targets: []trial.Target{
-			target("p50 to that of BEGIN and lock in one round trip, COMMIT in another", "transaction p50", ours, floor, trial.AtMost(1.2)),
+			target("p50 to that of BEGIN and lock in one round trip, COMMIT in another", "transaction p50", ours, floor, trial.AtMost(1.1)),
 		},
 	}
 }

@@ -26,7 +26,7 @@ func growthRow() trial.Row {
 				return r.grow(ctx, client, times)
 			}}, err
 		}}},
-		Targets: []trial.Target{target("table and indexes, in bytes", "size", kindOurs, "", trial.AtMost(5e6))},
+		Targets: []trial.Target{target("table and indexes, in bytes", "size", kindOurs, "", trial.AtMost(1e6))},
 		Once:    true,
 	}
 }

@@ -113,13 +113,16 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (int, erro
 	return sum(results, out), nil
 }
 
-// sum prints which targets were missed and which figures are unsteady, and returns the exit status.
+// sum prints which targets were met and missed and which figures are unsteady, and returns the exit status.
 func sum(results trial.Results, out io.Writer) int {
 	status := 0
 	for _, o := range results.Rows {
 		for _, v := range o.Verdicts {
-			if v.Status == trial.Miss {
-				fmt.Fprintf(out, "%s misses its target: %s\n", o.Number, v.What)
+			switch v.Status {
+			case trial.Pass:
+				fmt.Fprintf(out, "%s meets its target %s: %s\n", o.Number, v.Target, v.Figure())
+			case trial.Miss:
+				fmt.Fprintf(out, "%s misses its target %s: %s\n", o.Number, v.Target, v.Figure())
 				status = exitMissed
 			}
 			if v.Unsteady {

@@ -81,15 +81,17 @@ func TestAMissMakesTheStatus(t *testing.T) {
 	results := func(statuses ...trial.Status) trial.Results {
 		o := &trial.Outcome{Number: "B1"}
 		for _, s := range statuses {
-			o.Verdicts = append(o.Verdicts, trial.Verdict{What: "speed", Status: s})
+			o.Verdicts = append(o.Verdicts, trial.Verdict{
+				What: "speed", Status: s, Target: trial.AtMost(2).String(), Ours: &trial.Side{Subject: "pglock"}, Ratio: &trial.Spread{Median: 1.5, Min: 1.4, Max: 1.6},
+			})
 		}
 		return trial.Results{Rows: []*trial.Outcome{o}}
 	}
 	var out strings.Builder
-	if got := sum(results(trial.Pass, trial.Missing, trial.NotJudged), &out); got != 0 || out.Len() > 0 {
+	if got := sum(results(trial.Pass, trial.Missing, trial.NotJudged), &out); got != 0 || out.String() != "B1 meets its target ≤ 2: pglock 1.50 (1.40-1.60), speed\n" {
 		t.Errorf("nothing missed: status %d, %q", got, &out)
 	}
-	if got := sum(results(trial.Pass, trial.Miss), &out); got != exitMissed || !strings.Contains(out.String(), "B1 misses its target: speed") {
+	if got := sum(results(trial.Pass, trial.Miss), &out); got != exitMissed || !strings.Contains(out.String(), "\nB1 misses its target ≤ 2: pglock 1.50 (1.40-1.60), speed\n") {
 		t.Errorf("missed: status %d, %q", got, &out)
 	}
 }

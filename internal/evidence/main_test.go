@@ -68,7 +68,7 @@ func TestRead(t *testing.T) {
 // TestLimits: a target that is missed is a limit with a name, and a run that breaks is a failure.
 func TestLimits(t *testing.T) {
 	t.Chdir(t.TempDir())
-	const makefile = "bench:\n\t@echo 'B1 misses its target: it is slow'; exit 1\nbroken:\n\t@exit 1\n"
+	const makefile = "bench:\n\t@echo 'B1 misses its target ≤ 2: pglock 3.00'; exit 1\nbroken:\n\t@exit 1\n"
 	if err := os.WriteFile("Makefile", []byte(makefile), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %+v, %v", target, r, err)
 		}
 	}
-	if text, err := pageOf("."); err != nil || !strings.Contains(text, "| passed, with the limits below |") || !strings.Contains(text, "- B1 misses its target: it is slow\n") {
+	if text, err := pageOf("."); err != nil || !strings.Contains(text, "| passed, with the limits below |") || !strings.Contains(text, "- B1 misses its target ≤ 2: pglock 3.00\n") {
 		t.Errorf("%s, %v", text, err)
 	}
 }

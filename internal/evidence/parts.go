@@ -8,16 +8,17 @@ import (
 // part is a target of the Makefile whose result is kept.
 type part struct {
 	target  string
-	arg     string // a further one of make
+	of      string // what of the target, if not the whole
+	arg     string // further ones of make
 	shows   string // for the page
 	figures []figure
 	limits  bool // it fails by its figures, such as a target that is missed, which are named limits then
 }
 
-// name is that of the part's record: "matrix", and "matrix-13" where the argument is a version.
+// name is that of the part's record.
 func (p part) name() string {
-	if _, version, ok := strings.Cut(p.arg, "VERSIONS="); ok {
-		return p.target + "-" + version
+	if p.of != "" {
+		return p.target + "-" + p.of
 	}
 	return p.target
 }
@@ -35,13 +36,15 @@ type figure struct {
 func last(text, pattern string) figure  { return figure{text, regexp.MustCompile(pattern), false} }
 func every(text, pattern string) figure { return figure{text, regexp.MustCompile(pattern), true} }
 
+// targets are those of a benchmark, with what was measured.
+var targets = []figure{every("%s", `(?m)^(\S+ (?:meets|misses) its target.*)$`)}
+
 // parts are in the order in which they run: the shortest first.
 var parts = []part{
 	{target: "test", shows: "All tests, with the short forms of the long ones"},
 	{target: "clock", shows: "I3 and I4 with a wall clock that jumps by five minutes"},
-	{target: "bench", shows: "The figures of [benchmarks](benchmarks.md), which have a file of their own", limits: true, figures: []figure{
-		every("%s", `(?m)^(\S+ misses its target: .*)$`),
-	}},
+	{target: "bench", shows: "The figures of [benchmarks](benchmarks.md), which have a file of their own", limits: true, figures: targets},
+	{target: "bench", of: "long", arg: "ROW=B14,B15,B19 KEEP=1", shows: "Those of fleets and of ten minutes", limits: true, figures: targets},
 	{target: "fuzz", arg: "TIME=1m", shows: "Input of any form", figures: []figure{every("%s", `(?m)^(Fuzz\w+)$`)}},
 	{target: "ha", shows: "I2, and with synchronous replication every reported write, under Patroni", figures: []figure{
 		every("%s replication, %s faults", `(?m)^(\w+) replication, (\d+) faults$`),
@@ -62,7 +65,7 @@ var parts = []part{
 
 func version(number string) part {
 	return part{
-		target: "matrix", arg: "VERSIONS=" + number, shows: "All of it on PostgreSQL " + number + ", through PgBouncer and pgpool-II",
+		target: "matrix", of: number, arg: "VERSIONS=" + number, shows: "All of it on PostgreSQL " + number + ", through PgBouncer and pgpool-II",
 		figures: []figure{every("%s", `(?m)^=== (PostgreSQL .*)$`)},
 	}
 }

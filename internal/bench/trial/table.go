@@ -50,6 +50,15 @@ func (v Verdict) ours() string {
 	return fmt.Sprintf("%s, %s %s", v.Ours, bound, v.Ours.Unit.format(worst))
 }
 
+// Figure is the figure that was judged, and what it is of.
+func (v Verdict) Figure() string {
+	figure := v.ours()
+	if v.Ratio != nil {
+		figure = v.Ours.Subject + " " + v.Ratio.String()
+	}
+	return figure + ", " + v.What
+}
+
 // label is the number of the row, with a mark if the run was quick.
 func (o *Outcome) label() string {
 	if o.Scale.Quick {
