@@ -104,14 +104,18 @@ func (b bug) known(t *testing.T) bool {
 	})
 }
 
-// fails reports whether the bug's test fails by it, or never ends.
+// fails reports whether the bug's test fails by it, or never ends, and passes without it.
 func (b bug) fails(t *testing.T) bool {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-timeout=2m", "-overlay", b.overlay(t), "-run", "^"+b.test+"$", "./"+b.pkg)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s in %s: %v", b.test, b.pkg, err)
-	return err != nil && (strings.Contains(string(out), "--- FAIL: "+b.test+" ") || strings.Contains(string(out), "test timed out"))
+	failed := func(flags ...string) bool {
+		args := append([]string{"test", "-count=1", "-vet=off", "-timeout=2m", "-run", "^" + b.test + "$"}, flags...)
+		cmd := exec.CommandContext(t.Context(), "go", append(args, "./"+b.pkg)...)
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "PGLOCK_CHAOS=") // its short form
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s in %s %v: %v", b.test, b.pkg, flags, err)
+		return err != nil && (strings.Contains(string(out), "--- FAIL: "+b.test+" ") || strings.Contains(string(out), "test timed out"))
+	}
+	return failed("-overlay", b.overlay(t)) && !failed()
 }
 
 // found is what a hunt has found.
