@@ -121,7 +121,8 @@ func (p part) run(ctx context.Context, commit string, out io.Writer) (record, er
 	defer log.Close()
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, "make", args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // the tests too
 	cmd.Stdout = io.MultiWriter(log, &output)
 	cmd.Stderr = cmd.Stdout
 	began := time.Now()
