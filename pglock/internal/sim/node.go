@@ -33,6 +33,7 @@ type Node struct {
 	restUntil time.Time
 	struck    time.Time            // by the last fault that delays it
 	refused   map[string]time.Time // statements, by the last such fault
+	hindered  map[string]time.Time // what statements are about, by the last fault that delays one
 	crashed   bool
 	dead      bool                 // it has crashed or left
 	leaving   bool                 // its client closes
@@ -130,7 +131,7 @@ func (w *World) Go(name string, processes int, work func(ctx context.Context, p 
 func (w *World) newNode(slot int, name string) *Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := &Node{world: w, slot: slot, name: name, id: len(w.nodes), calls: map[call]*calls{}, refused: map[string]time.Time{}, attempted: map[string]time.Time{}, wire: make(chan struct{}), alive: newLife()}
+	n := &Node{world: w, slot: slot, name: name, id: len(w.nodes), calls: map[call]*calls{}, refused: map[string]time.Time{}, hindered: map[string]time.Time{}, attempted: map[string]time.Time{}, wire: make(chan struct{}), alive: newLife()}
 	lives := 1
 	for _, other := range w.nodes {
 		if other.slot == slot {

@@ -235,7 +235,7 @@ func (n *Node) draw(op, about string) (drawn fate, wire chan struct{}) {
 	drawn = w.plan.draw(w.rand, f, w.Now())
 	if drawn.fault != "" {
 		f.Kind, f.Who = drawn.fault, n.name
-		n.suffers(op, drawn.fault)
+		n.suffers(op, about, drawn.fault)
 		w.struck(f)
 	}
 	return drawn, n.wire
@@ -250,8 +250,11 @@ func hash(h uint64, text string) uint64 {
 }
 
 // suffers notes the fault of a message. One that comes twice, or a refusal alone, delays nothing.
-func (n *Node) suffers(op string, k kind) {
+func (n *Node) suffers(op, about string, k kind) {
 	now := time.Now()
+	if k != twice && k != leaves {
+		n.hindered[about] = now
+	}
 	switch {
 	case k == twice, k == leaves:
 	case k == refused && op != "upgrade" && now.Sub(n.refused[op]) > 5*time.Second: // an upgrade ends the reader then
