@@ -23,6 +23,7 @@ type judge struct {
 	excused   map[fencing.Token]bool                  // the plan has ended their grants
 	revoked   map[fencing.Token]bool
 	upgraded  map[fencing.Token]fencing.Token
+	givenUp   map[string]bool         // requests whose grants were lost or handed over
 	waits     map[waiting][]time.Time // since when calls wait
 	rewound   bool                    // the plan has changed grants since the last look
 	unchanged bool                    // by this statement
@@ -51,7 +52,7 @@ type grantSeen struct {
 func newJudge(w *World) judge {
 	return judge{
 		world: w, newest: map[string]fencing.Token{}, grants: map[string]map[fencing.Token]*grantSeen{}, excused: map[fencing.Token]bool{},
-		revoked: map[fencing.Token]bool{}, upgraded: map[fencing.Token]fencing.Token{}, waits: map[waiting][]time.Time{},
+		revoked: map[fencing.Token]bool{}, upgraded: map[fencing.Token]fencing.Token{}, givenUp: map[string]bool{}, waits: map[waiting][]time.Time{},
 		order: newOrder(), bounds: newBounds(),
 	}
 }
@@ -175,6 +176,13 @@ func (j *judge) check(what event) {
 	}
 }
 
+// givesUp notes a grant whose client does not revoke what its statement, arriving once more, is granted.
+func (j *judge) givesUp(name string, token fencing.Token) {
+	if seen := j.grants[name][token]; seen != nil {
+		j.givenUp[seen.Request] = true
+	}
+}
+
 // see notes a grant.
 func (j *judge) see(l *line, g memory.Grant, what event) *grantSeen {
 	ofName := j.grants[g.Name]
@@ -185,7 +193,7 @@ func (j *judge) see(l *line, g memory.Grant, what event) *grantSeen {
 	seen := ofName[g.Token]
 	if seen == nil {
 		now := time.Now()
-		seen = &grantSeen{first: now, held: now, ownerless: j.twice, late: j.late}
+		seen = &grantSeen{first: now, held: now, ownerless: j.twice || j.late && j.givenUp[g.Request], late: j.late}
 		ofName[g.Token] = seen
 		if j.world.tracing {
 			j.world.tracef("%q is granted to %s, token %d, weight %d of %d, until %v: %v", g.Name, g.Holder, g.Token, g.Weight, g.Size, g.Expires.Sub(j.world.began), what)
@@ -280,7 +288,10 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 		},
 		Release: func(_ context.Context, e observe.ReleaseEvent) {
 			locked(func() {
-				j.excused[e.Token] = j.excused[e.Token] || e.HandedOver
+				if e.HandedOver {
+					j.excused[e.Token] = true
+					j.givesUp(e.Name, e.Token)
+				}
 				w.tracef("%s: release of %q, token %d: %v", n.name, e.Name, e.Token, e.Err)
 				if d := j.holds[e.Token]; d > 0 && e.Err == nil && !j.excused[e.Token] {
 					j.reserved[e.Name] = j.grants[e.Name][e.Token].first.Add(d)
@@ -293,6 +304,7 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 		Loss: func(_ context.Context, e observe.LossEvent) {
 			locked(func() {
 				w.tracef("%s: %q is lost, token %d: %s", n.name, e.Name, e.Token, e.Reason)
+				j.givesUp(e.Name, e.Token)
 				since := time.Now().Add(-min(e.Held+timing.StatementBound, Disturbed)) // the answer to the acquire may have been lost
 				canceled := w.work.Err() != nil                                        // an upgrade with the work, and that loses the reader
 				if n.struck.Before(since) && !canceled && !j.excused[e.Token] && !j.revoked[e.Token] && j.upgraded[e.Token] == 0 && !n.dead && e.Reason != observe.LossMaxHold {
