@@ -15,9 +15,10 @@ type order struct {
 	asking  map[string]asked // the last attempts, by request
 	clients map[string]*Node // that have joined a queue, by their names there
 	drawn   map[int64]time.Time
-	strays  map[int64]bool   // tickets of statements that arrived late
-	lines   map[string]*line // by name
-	all     []*line          // the same, in the order in which they were seen
+	strays  map[int64]bool        // tickets of statements that arrived late
+	barges  map[waiting]time.Time // the last attempts beside the queue for several permits: the ticket may want fewer
+	lines   map[string]*line      // by name
+	all     []*line               // the same, in the order in which they were seen
 
 	deleting map[[2]string]int // deletions of any ticket of a client for a name
 	strict   bool              // a client with few locks: what it does next is known
@@ -42,7 +43,7 @@ type line struct {
 }
 
 func newOrder() order {
-	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[int64]bool{}, map[string]*line{}, nil, map[[2]string]int{}, false}
+	return order{map[string]asked{}, map[string]*Node{}, map[int64]time.Time{}, map[int64]bool{}, map[waiting]time.Time{}, map[string]*line{}, nil, map[[2]string]int{}, false}
 }
 
 // asks notes an attempt.
@@ -230,7 +231,8 @@ func (j *judge) inOrder(l *line, g memory.Grant, what event) {
 	}
 	if now.Sub(l.full) < timing.HeadGrace {
 		j.world.failf("order: %q is granted to %s, token %d, before %d others, the first of which has the ticket %d (%v)", g.Name, g.Holder, g.Token, before, head.Number, what)
-	} else if n := j.owner(head); n != nil && j.healthy(n) && now.Sub(l.since) > timing.HeadGrace && j.quiet() {
+	} else if n := j.owner(head); n != nil && j.healthy(n) && now.Sub(l.since) > timing.HeadGrace && j.quiet() &&
+		now.Sub(j.barges[waiting{n, g.Name}]) > timing.HeadGrace {
 		j.world.failf("order: %q is granted to %s, token %d, and the head of the queue, %s with the ticket %d, is skipped without a reason (%v)", g.Name, g.Holder, g.Token, n.name, head.Number, what)
 	}
 }

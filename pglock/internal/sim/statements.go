@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
@@ -47,6 +48,9 @@ func (j *judge) before(t *trip) {
 	case []*leasetable.Request:
 		for _, r := range a {
 			j.asks(r, "")
+			if r.Ticket == leasetable.BargeTicket && r.Heavy() {
+				j.barges[waiting{t.node, r.Name}] = time.Now()
+			}
 		}
 	case leasetable.Ticket:
 		j.leaves(t.node, a, t.sent)
