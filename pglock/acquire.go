@@ -45,8 +45,8 @@ func (c *Client) acquire(ctx context.Context, name string, cfg *leaseConfig, how
 	defer c.endCall()
 	g, err := how(a, ctx)
 	if err != nil {
-		if a.uncertain {
-			c.revoke(a.request(a.id))
+		if a.lost > 0 {
+			c.revoke(a.request(a.id), a.lost)
 		}
 		return nil, err
 	}

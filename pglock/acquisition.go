@@ -20,9 +20,9 @@ type acquisition struct {
 	id     string // of the request; all attempts with an unknown effect share it
 	began  time.Time
 
-	// uncertain reports that an attempt's answer was lost, so the server may hold a grant for this
-	// call that the client does not know of.
-	uncertain bool
+	// lost is how many attempts with that ID had no answer. The server may have granted each of them,
+	// or may do so later, after the end of an earlier grant.
+	lost int
 
 	// attempted reports that the call has had the one attempt that every call has, because the
 	// server has answered that the lock is held, or has not answered.
@@ -124,12 +124,14 @@ func (m *waitLimit) restrict() {
 	}
 }
 
-// revoke ends the grant of r in the background, if the server has made one. The caller must be
-// inside a counted call. A server that can't be reached for a TTL lets the grant expire.
+// revoke ends in the background what the server grants to r, of which so many attempts may be
+// granted. The caller must be inside a counted call. A server that can't be reached for a TTL lets
+// the grant expire.
 //
-// Because the acquire statement may still be on its way to the server, or past the point where it
-// can be canceled, revoke tries again after each of timing.RevokePauses until it finds a grant.
-func (c *Client) revoke(r *leasetable.Request) {
+// Because an acquire statement may still be on its way to the server, or past the point where it
+// can be canceled, revoke tries again after each of timing.RevokePauses until it has found as many
+// grants.
+func (c *Client) revoke(r *leasetable.Request, attempts int) {
 	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
 		for n := range len(timing.RevokePauses) + 1 {
 			revoked := false
@@ -141,7 +143,10 @@ func (c *Client) revoke(r *leasetable.Request) {
 				c.cfg.logger.Warn("pglock: could not revoke a late grant; it expires after its TTL",
 					"name", r.Name, "ttl", r.TTL, "error", err)
 			}
-			if err != nil || revoked || n == len(timing.RevokePauses) {
+			if revoked {
+				attempts--
+			}
+			if err != nil || attempts == 0 || n == len(timing.RevokePauses) {
 				return
 			}
 			closing := c.closing

@@ -23,6 +23,7 @@ type attempt struct {
 	*acquisition        // its ID may change later
 	id           string // of this attempt's request
 	ticket       int64
+	lost         int  // earlier ones of that request: see acquisition.lost
 	expectHeld   bool // skip the fast path
 
 	// An answer is sent before state changes, so a goroutine that sees attemptAnswered finds it.
@@ -64,7 +65,7 @@ func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 		g = grants[0] // it has no outcome if another client inserted its row meanwhile
 	default:
 		if g, err = store.AcquireSlots(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded && r.All != nil {
-			a.client.revoke(r) // the grants of the other names may be live
+			a.client.revoke(r, a.lost+1) // the grants of the other names may be live
 		}
 	}
 	if link.RowLocked(err) { // by another client's insert of a name, or by others at the gate of its permits
@@ -78,7 +79,7 @@ func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 func (a *attempt) deliver(g leasetable.Grant, err error) {
 	a.answers <- waitlist.Answer{Grant: g, Err: err}
 	if !a.state.CompareAndSwap(attemptSent, attemptAnswered) && (err == nil && g.Outcome == leasetable.Granted || link.MaybeApplied(err)) {
-		a.client.revoke(a.request())
+		a.client.revoke(a.request(), a.lost+1)
 	}
 	a.client.endCall()
 }
@@ -138,7 +139,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 		return leasetable.Grant{}, ctx.Err()
 	}
 	a.facts.attempts++
-	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld})
+	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, lost: a.lost, expectHeld: expectHeld})
 	a.attempted = a.attempted || err != nil || g.Holder != "" || g.Remaining > 0
 	return g, err
 }
@@ -151,7 +152,7 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 		return got.Err
 	}) {
 		if err := ctx.Err(); err != nil && got.Err != nil {
-			a.uncertain = a.uncertain || link.MaybeApplied(got.Err)
+			a.noteLost(got.Err)
 			return leasetable.Grant{}, err
 		}
 		return a.checkGrant(q.id, got)
@@ -178,20 +179,27 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 	return a.checkGrant(q.id, got)
 }
 
+// noteLost counts an attempt that may have no answer.
+func (a *acquisition) noteLost(err error) {
+	if link.MaybeApplied(err) {
+		a.lost++
+	}
+}
+
 // checkGrant returns the grant of the request with that ID if it can still be trusted. If that ID
 // is used up, the next attempt gets a new one.
 func (a *acquisition) checkGrant(id string, got waitlist.Answer) (leasetable.Grant, error) {
-	a.uncertain = a.uncertain || link.MaybeApplied(got.Err)
+	a.noteLost(got.Err)
 	switch {
 	case got.Err != nil:
 	case got.Grant.Outcome == leasetable.Busy:
 		a.facts.blocker = got.Grant.Token
 		a.facts.sawAhead(got.Grant.Ahead)
 	case got.Grant.Outcome == leasetable.RequestEnded:
-		a.id, a.uncertain = newRequestID(), false
+		a.id, a.lost = newRequestID(), 0
 	case got.Grant.Outcome == leasetable.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
-		a.client.revoke(a.request(id))
-		a.id, a.uncertain = newRequestID(), false
+		a.client.revoke(a.request(id), a.lost+1)
+		a.id, a.lost = newRequestID(), 0
 		got.Err = errLateGrant
 	}
 	if got.Err == nil && got.Grant.Outcome == leasetable.OtherKind {

@@ -110,8 +110,8 @@ func TrustedFor(remaining time.Duration, opts ...LeaseOption) (time.Duration, er
 // HolderChannel returns the channel of requests to holders.
 func HolderChannel(name string) string { return schema.HolderChannel(name) }
 
-// Repeated does what follows a grant whose first attempt got no answer.
-func Repeated(l *Lease) { l.repeated = true }
+// Repeated does what follows a grant whose first attempts got no answer.
+func Repeated(l *Lease, attempts int) { l.lost = attempts }
 
 // AllWait reports whether the head of the client's local queue for the names together has a ticket and
 // makes no attempt at the moment.

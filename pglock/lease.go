@@ -40,8 +40,8 @@ type Lease struct {
 
 	renewUntil time.Time // by WithMaxHold; zero: no limit
 
-	grantID  string // the request that was granted
-	repeated bool   // an attempt with that ID may still be on its way to the server
+	grantID string // the request that was granted
+	lost    int    // attempts with that ID that may still be on their way to the server
 
 	mu sync.Mutex // guards the fields below; no I/O under it
 
@@ -65,11 +65,11 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g leasetable.Gran
 	l := c.startLease(ctx, a.cfg, startedGrant{
 		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.name, Token: g.Token}, id: a.id,
 		sent: g.Sent, remaining: g.Remaining,
-		granted:  g.Sent.Add(g.Remaining - a.cfg.grantTTL()), // earlier than Sent if the answer was lost
-		repeated: a.uncertain,
+		granted: g.Sent.Add(g.Remaining - a.cfg.grantTTL()), // earlier than Sent if the answer was lost
+		lost:    a.lost,
 	})
 	if l == nil {
-		c.revoke(a.request(a.id))
+		c.revoke(a.request(a.id), a.lost+1)
 		return nil, a.waitError(ctx, ErrClosed)
 	}
 	return l, nil
@@ -82,7 +82,7 @@ type startedGrant struct {
 	sent      time.Time     // just before the statement was sent
 	remaining time.Duration // from sent on
 	granted   time.Time     // not after the server's grant
-	repeated  bool          // see Lease.repeated, which Close may read as soon as the lease is started
+	lost      int           // see Lease.lost, which Close may read as soon as the lease is started
 }
 
 // startLease makes a lease of g and plans its renewal. It returns nil if the client was closed
@@ -93,7 +93,7 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 		fence:    g.fence,
 		cfg:      cfg,
 		grantID:  g.id,
-		repeated: g.repeated,
+		lost:     g.lost,
 		since:    g.granted,
 		held:     cfg.permits,
 		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),

@@ -124,7 +124,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 		if ended {
 			c.events.releaseEnds(l, began, observe.ReleaseEvent{})
 		}
-		c.revoke(r)
+		c.revoke(r, 1)
 		return nil, ErrClosed
 	}
 	c.events.upgraded(ctx, l, writer, began)
@@ -150,7 +150,7 @@ func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g lease
 		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost, or too late")
 		l.releaseLost()           // the reader's grant would block writers until it expires
 		if l.cfg.lockDelay == 0 { // otherwise it expires: see releaseLost
-			c.revoke(r)
+			c.revoke(r, 1)
 		}
 		return g, cmp.Or(c.explainIn(ctx, op, err), lost)
 	case err != nil:

@@ -145,8 +145,8 @@ func (f *releaseOp) finish(err error) {
 			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.registry.remove(l) })
 		}
 		close(f.call.done)
-		if l.repeated { // an attempt that arrives now would be granted, but has no caller
-			c.revoke(l.cfg.request(l.fence.Name, l.grantID))
+		if l.lost > 0 { // an attempt that arrives now would be granted, but has no caller
+			c.revoke(l.cfg.request(l.fence.Name, l.grantID), l.lost)
 		}
 	}
 	if toldElsewhere := f.notified && c.waiters.Listening(); !f.handedOff && !toldElsewhere {
@@ -264,7 +264,7 @@ func (f *releaseOp) handOff(ctx context.Context) bool {
 	}
 	// The successor checks an uncertain grant itself, because its next attempt finds it.
 	if !successor.Deliver(waitlist.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
-		c.revoke(r) // its caller has left; this wakes the next waiter
+		c.revoke(r, 1) // its caller has left; this wakes the next waiter
 	} else if err == nil {
 		c.events.handedOff(f.lease, r, g.Token)
 	}

@@ -89,7 +89,7 @@ func (a *acquisition) waitQueued(ctx, caller context.Context, first *leasetable.
 		w.last = a.busyError(*first)
 		e.NoteBusy(*first)
 	}
-	if err == nil && a.uncertain && !e.IsHead() {
+	if err == nil && a.lost > 0 && !e.IsHead() {
 		w.startOver()
 	}
 	if tokens, _ := a.client.heldUnder(ctx); tokens != nil {
@@ -116,8 +116,8 @@ func (w *waiter) startOver() {
 	if _, ok := w.entry.BeginAttempt(); !ok {
 		return // it is the head by now, and a hand-off has replaced the grant
 	}
-	w.client.revoke(w.request(w.id))
-	w.id, w.uncertain = newRequestID(), false
+	w.client.revoke(w.request(w.id), w.lost)
+	w.id, w.lost = newRequestID(), 0
 	w.entry.EndAttempt(w.id, leasetable.NoTicket, false, false)
 }
 
@@ -220,7 +220,7 @@ func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
 	select {
 	case got := <-e.Handed: // a hand-off that arrived with the end of ctx
 		if got.Err == nil || link.MaybeApplied(got.Err) {
-			a.client.revoke(a.request(a.id))
+			a.client.revoke(a.request(a.id), 1)
 		}
 	default:
 	}
