@@ -19,8 +19,8 @@ const (
 	Prompt  = 2 * time.Second  // until a free lock is granted, if notifications arrive
 	Lagging = 15 * time.Second // if they don't: until tickets are refreshed
 
-	// Orphaned is how long a grant may live that no lease is for, after the last fault of a statement
-	// about its name: as long as the pauses between two attempts to revoke it.
+	// Orphaned is how long a grant may live that no lease is for, after the last fault of its process or
+	// of a statement about its name: as long as the pauses between two attempts to revoke it.
 	Orphaned = 11 * time.Second
 	Settled  = 2 * time.Second // without a fault
 
@@ -86,11 +86,14 @@ func (j *judge) orphans() {
 			return
 		}
 		bound, since := Orphaned, seen.held
-		switch {
-		case j.healthy(n) && !seen.late:
+		if j.healthy(n) && !seen.late {
 			bound = Settled
-		case n.hindered[g.Name].After(since):
-			since = n.hindered[g.Name]
+		} else {
+			for _, about := range []string{g.Name, allStatements} {
+				if last := n.hindered[about]; last.After(since) {
+					since = last
+				}
+			}
 		}
 		if d := now.Sub(since); d > bound {
 			j.world.failf("I9: %s has no lease of its grant of %q, token %d, for %v", n.name, g.Name, g.Token, d)

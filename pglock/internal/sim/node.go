@@ -33,7 +33,7 @@ type Node struct {
 	restUntil time.Time
 	struck    time.Time            // by the last fault that delays it
 	refused   map[string]time.Time // statements, by the last such fault
-	hindered  map[string]time.Time // what statements are about, by the last fault that delays one
+	hindered  map[string]time.Time // what statements are about, by the end of the last fault that delays one
 	crashed   bool
 	dead      bool                 // it has crashed or left
 	leaving   bool                 // its client closes
@@ -42,6 +42,9 @@ type Node struct {
 	flying    int                  // statements without an answer yet
 	attempted map[string]time.Time // when the last attempt for a name was sent
 }
+
+// allStatements is what a fault of a process or the server delays.
+const allStatements = "all statements"
 
 // life is a context that tells its children of its end in the order in which they came, which is a
 // part of what a seed repeats. Package context does so in the order of a map.

@@ -198,7 +198,7 @@ func (w *World) strike(i int, f Fault) {
 		if n.dead || f.Node >= 0 && n.slot != f.Node {
 			continue
 		}
-		n.struck = until
+		n.struck, n.hindered[allStatements] = until, until
 		switch f.Kind {
 		case rests:
 			n.restUntil = until
