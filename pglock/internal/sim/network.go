@@ -15,6 +15,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/link"
@@ -297,7 +298,7 @@ func (l *listener) WaitForNotification(ctx context.Context) (*pgconn.Notificatio
 		case twice:
 			l.pending = append(l.pending, got)
 		}
-		if token, err := strconv.ParseInt(got.Payload, 10, 64); err == nil {
+		if token, err := strconv.ParseInt(got.Payload, 10, 64); err == nil && got.Channel == schema.HolderChannel(schema.Default) {
 			l.trip.node.world.judge.signaled(l.trip.node, fencing.Token(token))
 		}
 		return got, nil

@@ -16,7 +16,7 @@ type order struct {
 	clients map[string]*Node // that have joined a queue, by their names there
 	drawn   map[int64]time.Time
 	strays  map[int64]bool        // tickets of statements that arrived late
-	barges  map[waiting]time.Time // the last attempts beside the queue for several permits: the ticket may want fewer
+	barges  map[waiting]time.Time // the last attempts beside the queue for several permits
 	lines   map[string]*line      // by name
 	all     []*line               // the same, in the order in which they were seen
 
@@ -152,7 +152,7 @@ func (j *judge) leaves(n *Node, t leasetable.Ticket, sent time.Time) {
 	for _, name := range t.Names {
 		for _, w := range j.world.server.Tickets(name) {
 			gone := w.Client == t.Client && (t.Number == leasetable.AnyTicket || t.Number == w.Number)
-			if drawn, ok := j.drawn[w.Number]; gone && ok && drawn.After(sent) && j.healthy(n) {
+			if drawn, ok := j.drawn[w.Number]; gone && ok && drawn.After(sent) && !j.strays[w.Number] && j.healthy(n) {
 				j.world.failf("order: %s deletes the ticket %d for %q, which it has drawn since the deletion began", n.name, w.Number, name)
 			}
 		}
@@ -231,8 +231,7 @@ func (j *judge) inOrder(l *line, g memory.Grant, what event) {
 	}
 	if now.Sub(l.full) < timing.HeadGrace {
 		j.world.failf("order: %q is granted to %s, token %d, before %d others, the first of which has the ticket %d (%v)", g.Name, g.Holder, g.Token, before, head.Number, what)
-	} else if n := j.owner(head); n != nil && j.healthy(n) && now.Sub(l.since) > timing.HeadGrace && j.quiet() &&
-		now.Sub(j.barges[waiting{n, g.Name}]) > timing.HeadGrace {
+	} else if n := j.owner(head); n != nil && j.healthy(n) && !j.wantsMore(n, g.Name) && now.Sub(l.since) > timing.HeadGrace && j.quiet() {
 		j.world.failf("order: %q is granted to %s, token %d, and the head of the queue, %s with the ticket %d, is skipped without a reason (%v)", g.Name, g.Holder, g.Token, n.name, head.Number, what)
 	}
 }
@@ -254,11 +253,16 @@ func (j *judge) idle() {
 		if j.quiet() {
 			bound = Prompt
 		}
-		if n := j.owner(l.queue[0]); n != nil && j.healthy(n) && now.Sub(free) > bound {
+		if n := j.owner(l.queue[0]); n != nil && j.healthy(n) && !j.wantsMore(n, l.name) && now.Sub(free) > bound {
 			j.world.failf("I6: %q is free for %v, and the head of its queue, %s, is not granted it", l.name, now.Sub(free), n.name)
 			l.since = now
 		}
 	}
+}
+
+// wantsMore reports whether a process may want more permits than its ticket says.
+func (j *judge) wantsMore(n *Node, name string) bool {
+	return time.Since(j.barges[waiting{n, name}]) < timing.HeadGrace
 }
 
 // healthy reports whether a process lives, and no fault has delayed it lately.
