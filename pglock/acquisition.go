@@ -134,17 +134,16 @@ func (m *waitLimit) restrict() {
 func (c *Client) revoke(r *leasetable.Request, attempts int) {
 	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
 		for n := range len(timing.RevokePauses) + 1 {
-			revoked := false
-			err := retry(ctx, nil, func(ctx context.Context) (err error) {
-				revoked, err = c.store.Revoke(ctx, r)
+			err := retry(ctx, nil, func(ctx context.Context) error {
+				revoked, err := c.store.Revoke(ctx, r)
+				if revoked {
+					attempts--
+				}
 				return err
 			})
 			if err != nil {
 				c.cfg.logger.Warn("pglock: could not revoke a late grant; it expires after its TTL",
 					"name", r.Name, "ttl", r.TTL, "error", err)
-			}
-			if revoked {
-				attempts--
 			}
 			if err != nil || attempts == 0 || n == len(timing.RevokePauses) {
 				return

@@ -119,6 +119,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	ended := l.end(errUpgraded) // not left to Close, because a revocation lets others in
 	if ended {
 		c.registry.remove(l)
+		l.revokeLost()
 	}
 	if writer == nil {
 		if ended {

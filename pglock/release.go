@@ -145,9 +145,7 @@ func (f *releaseOp) finish(err error) {
 			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.registry.remove(l) })
 		}
 		close(f.call.done)
-		if l.lost > 0 { // an attempt that arrives now would be granted, but has no caller
-			c.revoke(l.cfg.request(l.fence.Name, l.grantID), l.lost)
-		}
+		l.revokeLost()
 	}
 	if toldElsewhere := f.notified && c.waiters.Listening(); !f.handedOff && !toldElsewhere {
 		for i := range l.count() {
@@ -155,6 +153,14 @@ func (f *releaseOp) finish(err error) {
 		}
 	}
 	c.endCall()
+}
+
+// revokeLost ends what attempts without an answer are granted if they arrive after the end of the
+// grant, since they have no caller. This one must be inside a counted call.
+func (l *Lease) revokeLost() {
+	if l.lost > 0 {
+		l.client.revoke(l.cfg.request(l.fence.Name, l.grantID), l.lost)
+	}
 }
 
 // send releases one lock or hands it off. If one statement is not enough, retry continues.

@@ -182,6 +182,26 @@ func TestADuplicateAfterTheRelease(t *testing.T) {
 	}
 }
 
+// TestADuplicateAfterTheUpgrade: what a reader's repeated attempt is granted after its upgrade is
+// revoked, too.
+func TestADuplicateAfterTheUpgrade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	reader := tried(t, f.open().Reader("s"))
+	request := value[string](f, "SELECT request::text FROM pglock.lock_permits")
+	pglock.Repeated(reader, 1)
+	writer, err := reader.TryUpgrade(t.Context())
+	must(t, err)
+	release(t, writer)
+	var outcome string
+	sql := strings.Replace(f.named(acquirePermitsSQL), "{2}", "{1073741824}", 1)
+	must(t, f.pool.QueryRow(t.Context(), sql, 1, request).Scan(&outcome, nil))
+	if outcome != "granted" {
+		t.Errorf("after the upgrade it is %s", outcome)
+	}
+	until(f, "the client revokes it", 0, "SELECT in_use FROM pglock.distributed_locks")
+}
+
 // TestNestedPermitsOfAnotherClient: a nested call through another client is recognized as nested.
 func TestNestedPermitsOfAnotherClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
