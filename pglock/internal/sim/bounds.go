@@ -50,6 +50,14 @@ func (j *judge) tick() {
 	}
 }
 
+// leases returns the leases of a process, none before its client is open.
+func (n *Node) leases() []*pglock.Lease {
+	if n.Client == nil {
+		return nil
+	}
+	return backend.Inside.Leases(n.Client).([]*pglock.Lease)
+}
+
 // revokes notes a revocation.
 func (j *judge) revokes(token fencing.Token, answer leasetable.GrantCall) {
 	if answer.Done && !j.revoked[token] {
@@ -67,7 +75,7 @@ func (j *judge) orphans() {
 			continue
 		}
 		owners[n.name] = n
-		for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
+		for _, l := range n.leases() {
 			have[l.Token()] = true
 			at, revoked := j.revokedAt[l.Token()]
 			if revoked && now.Sub(at) > Noticed && now.Before(l.Deadline()) && l.Err() == nil && j.healthy(n) {
@@ -120,9 +128,13 @@ func (j *judge) afterHold(g memory.Grant, what event) {
 }
 
 // listens notes that a process has a new listening connection: soon it knows of all requests to its
-// holders.
+// holders. Those whose grants are still on their way know with their next renewal.
 func (j *judge) listens(n *Node) {
-	j.knowsSoon(n, "it listens again", func(*pglock.Lease) bool { return true })
+	have := map[fencing.Token]bool{}
+	for _, l := range n.leases() {
+		have[l.Token()] = true
+	}
+	j.knowsSoon(n, "it listens again", func(l *pglock.Lease) bool { return have[l.Token()] })
 }
 
 // signaled notes that a process was notified of a request to one of its holders, or perhaps to one whose
@@ -137,10 +149,10 @@ func (j *judge) knowsSoon(n *Node, after string, which func(*pglock.Lease) bool)
 		w := j.world
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if n.Client == nil || n.dead || n.leaving || !n.struck.Before(began) || time.Since(w.busyUntil) < Heard || time.Since(n.restUntil) < Heard {
+		if n.dead || n.leaving || !n.struck.Before(began) || time.Since(w.busyUntil) < Heard || time.Since(n.restUntil) < Heard {
 			return
 		}
-		for _, l := range backend.Inside.Leases(n.Client).([]*pglock.Lease) {
+		for _, l := range n.leases() {
 			seen := j.grants[l.Fences()[0].Name][l.Token()]
 			if !which(l) || !time.Now().Before(l.Deadline()) || seen == nil {
 				continue
