@@ -40,6 +40,7 @@ type line struct {
 	blocked time.Time // the last look at which the lock was not free for the head
 	head    int64
 	since   time.Time // when head became the head
+	redrawn time.Time // when the head's client drew another ticket, which the server does not know from a head that was silent
 }
 
 func newOrder() order {
@@ -57,8 +58,13 @@ func (j *judge) asks(r *leasetable.Request, handoff string) {
 }
 
 // joins notes a ticket.
-func (j *judge) joins(n *Node, client string, p leasetable.Position) {
+func (j *judge) joins(n *Node, client string, names []string, p leasetable.Position) {
 	j.clients[client] = n
+	for _, name := range names {
+		if l := j.lines[name]; l != nil && len(l.queue) > 0 && l.queue[0].Client == client && l.queue[0].Number != p.Ticket {
+			l.redrawn = time.Now()
+		}
+	}
 	if j.drawn[p.Ticket].IsZero() && j.late {
 		j.strays[p.Ticket] = true
 	}
@@ -226,7 +232,7 @@ func (j *judge) inOrder(l *line, g memory.Grant, what event) {
 			wanted += w.Weight
 		}
 	}
-	if before == 0 || l.room(now) >= wanted {
+	if before == 0 || l.room(now) >= wanted || now.Sub(l.redrawn) < timing.HeadGrace {
 		return
 	}
 	if now.Sub(l.full) < timing.HeadGrace {

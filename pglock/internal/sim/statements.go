@@ -79,7 +79,7 @@ func (j *judge) after(t *trip, answer any, err error) {
 			j.revokes(t.message.About.(fencing.Fence).Token, a)
 		}
 	case leasetable.Position:
-		j.joins(t.node, t.message.Client, a)
+		j.joins(t.node, t.message.Client, t.message.About.(*leasetable.Request).Names(), a)
 	}
 	if effects, commits := t.message.About.([]func()); commits && err == nil {
 		for _, effect := range effects {
