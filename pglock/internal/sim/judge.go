@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -117,6 +118,7 @@ func (j *judge) lookAt(name string, what event) {
 		if sum += g.Weight; sum > g.Size && sum-g.Weight <= g.Size {
 			j.world.failf("I1: %d of %d permits of %q are granted (%v)", sum, g.Size, g.Name, what)
 		}
+		l.size = cmp.Or(l.size, g.Size) // a new row
 		after = append(after, j.see(l, g, what))
 	})
 	l.grants = after
