@@ -89,7 +89,8 @@ func (j *judge) orphans() {
 		if seen == nil {
 			return
 		}
-		if have[g.Token] || seen.ownerless || n == nil || n.leaving || j.excused[g.Token] || j.upgraded[g.Token] != 0 || now.Before(n.restUntil) || now.Before(j.world.busyUntil) {
+		forgotten := !seen.lost.IsZero() && n != nil && n.struck.After(seen.lost)
+		if have[g.Token] || forgotten || seen.ownerless || n == nil || n.leaving || j.excused[g.Token] || j.upgraded[g.Token] != 0 || now.Before(n.restUntil) || now.Before(j.world.busyUntil) {
 			seen.held = now
 			return
 		}

@@ -46,6 +46,7 @@ type grantSeen struct {
 	ownerless bool      // perhaps
 	late      bool      // its caller has left: attempts to revoke it have pauses, and Close awaits two
 	held      time.Time // when its client had a lease of it, or the grant was excused
+	lost      time.Time // when that lease was lost: a release for a few seconds is all that follows
 	asked     time.Time // since when its holder is asked to release it
 	deadline  time.Time // of its lease
 }
@@ -307,6 +308,9 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 			locked(func() {
 				w.tracef("%s: %q is lost, token %d: %s", n.name, e.Name, e.Token, e.Reason)
 				j.givesUp(e.Name, e.Token)
+				if seen := j.grants[e.Name][e.Token]; seen != nil {
+					seen.lost = time.Now()
+				}
 				since := time.Now().Add(-min(e.Held+timing.StatementBound, Disturbed)) // the answer to the acquire may have been lost
 				canceled := w.work.Err() != nil                                        // an upgrade with the work, and that loses the reader
 				if n.struck.Before(since) && !canceled && !j.excused[e.Token] && !j.revoked[e.Token] && j.upgraded[e.Token] == 0 && !n.dead && e.Reason != observe.LossMaxHold {
