@@ -36,7 +36,7 @@ type World struct {
 	tables    []interface{ copy() (restore func()) }
 	checks    []func() error
 	failures  []string
-	lossy     bool // a failover has lost what was committed
+	losses    int // failovers that have lost what was committed
 	source    rand.PCG
 	rand      *rand.Rand // of source
 	timers    []*time.Timer
@@ -217,7 +217,7 @@ func (w *World) strike(i int, f Fault) {
 func (w *World) failOver(i int) {
 	if promote := w.copies[i]; promote != nil {
 		promote()
-		w.lossy = true
+		w.losses++
 	} else {
 		w.server.Copy()()
 	}
