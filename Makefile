@@ -138,9 +138,9 @@ lint: ## Check formatting, vet, lint, also for other systems, and shell scripts 
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
 	@# golangci-lint vets the others.
 	go vet ./internal/bench/...
-	@# No file is for one processor only. What has no file for a system of its own compiles with the command.
-	@for s in darwin windows; do packages=$$($(tagged)); echo "vet $$s:" $$packages; \
-		GOOS=$$s GOARCH=arm64 CGO_ENABLED=0 go vet $$packages || exit 1; done
+	@# No file is for one processor only.
+	@for s in darwin windows; do packages=$$($(tagged)); echo "build all for $$s, vet:" $$packages; \
+		for check in "build ./..." "vet $$packages"; do GOOS=$$s GOARCH=arm64 CGO_ENABLED=0 go $$check || exit 1; done; done
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(SCRIPTS); else echo "lint: shellcheck is not installed"; fi
 	$(call tool,golangci-lint) run $(PACKAGES)
 

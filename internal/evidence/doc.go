@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command evidence runs the long checks and keeps what they found, so that no figure of theirs is written by
 // hand:
 //
