@@ -40,7 +40,7 @@ type line struct {
 	blocked time.Time // the last look at which the lock was not free for the head
 	head    int64
 	since   time.Time // when head became the head
-	redrawn time.Time // when the head's client drew another ticket, which the server does not know from a head that was silent
+	redrawn time.Time // when the head's client drew another ticket: to the server, whoever is next may have been silent
 }
 
 func newOrder() order {
