@@ -134,7 +134,10 @@ func (p part) run(ctx context.Context, commit string, out io.Writer) (record, er
 	}
 	r.Took = time.Since(began).Round(time.Second).String()
 	r.Machine = fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-	r.read(output.String(), p.figures)
+	if missing := r.read(output.String(), p.figures); err == nil && len(missing) > 0 {
+		err = fmt.Errorf("evidence: the output of %s has no figure %q", r.Part, missing)
+		fmt.Fprintln(io.MultiWriter(log, out), err)
+	}
 	r.Limits = p.limits && err != nil && len(r.Figures) > 0
 	r.OK = err == nil || r.Limits
 	fmt.Fprintf(out, "%s: ok %v, %s, %s\n", r.Part, r.OK, r.Took, strings.Join(r.Figures, "; "))
@@ -155,8 +158,8 @@ var (
 	}
 )
 
-// read takes the counts, the seeds and the figures from an output.
-func (r *record) read(output string, figures []figure) {
+// read takes the counts, the seeds and the figures from an output, and returns those that it does not have.
+func (r *record) read(output string, figures []figure) (missing []string) {
 	number := func(what string) int { return len(counts[what].FindAllString(output, -1)) }
 	r.Packages, r.Passed, r.Failed, r.Skipped = number("ok"), number("PASS"), number("FAIL"), number("SKIP")
 	for _, m := range seed.FindAllStringSubmatch(output, -1) {
@@ -165,6 +168,9 @@ func (r *record) read(output string, figures []figure) {
 	r.Seeds = slices.Compact(slices.Sorted(slices.Values(r.Seeds)))
 	for _, f := range figures {
 		matches := f.pattern.FindAllStringSubmatch(output, -1)
+		if len(matches) == 0 {
+			missing = append(missing, f.text)
+		}
 		if !f.all {
 			matches = matches[max(0, len(matches)-1):]
 		}
@@ -176,6 +182,7 @@ func (r *record) read(output string, figures []figure) {
 			r.Figures = append(r.Figures, fmt.Sprintf(f.text, groups...))
 		}
 	}
+	return missing
 }
 
 func recordPath(root, part string) string { return filepath.Join(root, records, part+".json") }

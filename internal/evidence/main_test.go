@@ -57,24 +57,26 @@ func TestRead(t *testing.T) {
 --- SKIP: TestB (0.1s)
 `
 	var r record
-	r.read(output, []figure{
+	missing := r.read(output, []figure{
 		last("%s scripts of races, %s breaks of the SQL", `(\d+) schedules, \d+ steps, (\d+) breaks`),
 		every("%s: %s rounds, %s operations, %s violations; without the protection: %s", `(?m)^\s*\| ([a-z][^|]+) \| (\d+) \| (\d+) \| \d+ \| (\d+) \| (.*) \|$`),
+		last("%s worlds", `(\d+) worlds`),
 	})
 	want := []string{"76 scripts of races, 282 breaks of the SQL", "server paused: 3 rounds, 420 operations, 0 violations; without the protection: no guard: 7"}
-	if !slices.Equal(r.Figures, want) || !slices.Equal(r.Seeds, []string{"77"}) || r.Passed != 2 || r.Failed != 0 || r.Skipped != 1 {
+	if !slices.Equal(r.Figures, want) || !slices.Equal(missing, []string{"%s worlds"}) || !slices.Equal(r.Seeds, []string{"77"}) || r.Passed != 2 || r.Failed != 0 || r.Skipped != 1 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestLimits: a target that is missed is a limit with a name, and a run that breaks is a failure.
+// TestLimits: a target that is missed is a limit with a name, and a run that breaks is a failure, as is one
+// without its figures.
 func TestLimits(t *testing.T) {
 	t.Chdir(t.TempDir())
-	const makefile = "bench:\n\t@echo 'B1 misses its target ≤ 2: pglock 3.00'; exit 1\nbroken:\n\t@exit 1\n"
+	const makefile = "bench:\n\t@echo 'B1 misses its target ≤ 2: pglock 3.00'; exit 1\nbroken:\n\t@exit 1\nsilent:\n\t@:\n"
 	if err := os.WriteFile("Makefile", []byte(makefile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, target := range []string{"bench", "broken"} {
+	for _, target := range []string{"bench", "broken", "silent"} {
 		p := parts[slices.IndexFunc(parts, func(p part) bool { return p.target == "bench" })]
 		p.target = target
 		r, err := p.run(t.Context(), "c0ffee", t.Output())

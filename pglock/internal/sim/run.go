@@ -121,13 +121,20 @@ func Simulate(t *testing.T, body func(w *World)) {
 		}
 		first, seeds = seed, 1
 	}
+	began := time.Now()
 	failure, runs := Search(t, first, seeds, limit, body)
 	if failure != "" {
 		t.Error(failure)
 	} else {
 		runs += others()
 	}
-	t.Logf("%d worlds", runs)
+	logRate(t, runs, began)
+}
+
+// logRate says how many worlds have run since began, and at which rate, on all processors together.
+func logRate(t *testing.T, runs uint64, began time.Time) {
+	t.Helper()
+	t.Logf("%d worlds, %.0f simulated seconds a second", runs, float64(runs)*Length.Seconds()/time.Since(began).Seconds())
 }
 
 // beside runs the same test in a process for each further processor, because a world has only one.

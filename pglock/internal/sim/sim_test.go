@@ -21,7 +21,7 @@ func TestWorlds(t *testing.T) {
 	if failure != "" {
 		t.Error(failure)
 	}
-	t.Logf("%d worlds, %.0f simulated seconds a second", runs, float64(runs)*Length.Seconds()/time.Since(began).Seconds())
+	logRate(t, runs, began)
 }
 
 // TestControl: processes with a mistake are found.
