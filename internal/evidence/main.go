@@ -134,8 +134,8 @@ func (p part) run(ctx context.Context, commit string, out io.Writer) (record, er
 	}
 	r.Took = time.Since(began).Round(time.Second).String()
 	r.Machine = fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-	if missing := r.read(output.String(), p.figures); err == nil && len(missing) > 0 {
-		err = fmt.Errorf("evidence: the output of %s has no figure %q", r.Part, missing)
+	if unclear := r.read(output.String(), p.figures); err == nil && len(unclear) > 0 {
+		err = fmt.Errorf("evidence: figures of %s that its output does not have, or several times: %q", r.Part, unclear)
 		fmt.Fprintln(io.MultiWriter(log, out), err)
 	}
 	r.Limits = p.limits && err != nil && len(r.Figures) > 0
@@ -158,8 +158,9 @@ var (
 	}
 )
 
-// read takes the counts, the seeds and the figures from an output, and returns those that it does not have.
-func (r *record) read(output string, figures []figure) (missing []string) {
+// read takes the counts, the seeds and the figures from an output, and returns the figures that it does not have,
+// or has several times.
+func (r *record) read(output string, figures []figure) (unclear []string) {
 	number := func(what string) int { return len(counts[what].FindAllString(output, -1)) }
 	r.Packages, r.Passed, r.Failed, r.Skipped = number("ok"), number("PASS"), number("FAIL"), number("SKIP")
 	for _, m := range seed.FindAllStringSubmatch(output, -1) {
@@ -168,11 +169,9 @@ func (r *record) read(output string, figures []figure) (missing []string) {
 	r.Seeds = slices.Compact(slices.Sorted(slices.Values(r.Seeds)))
 	for _, f := range figures {
 		matches := f.pattern.FindAllStringSubmatch(output, -1)
-		if len(matches) == 0 {
-			missing = append(missing, f.text)
-		}
-		if !f.all {
-			matches = matches[max(0, len(matches)-1):]
+		if len(matches) == 0 || len(matches) > 1 && !f.all {
+			unclear = append(unclear, fmt.Sprintf("%s: %d lines", f.text, len(matches)))
+			continue
 		}
 		for _, m := range matches {
 			var groups []any
@@ -182,7 +181,7 @@ func (r *record) read(output string, figures []figure) (missing []string) {
 			r.Figures = append(r.Figures, fmt.Sprintf(f.text, groups...))
 		}
 	}
-	return missing
+	return unclear
 }
 
 func recordPath(root, part string) string { return filepath.Join(root, records, part+".json") }

@@ -42,10 +42,12 @@ const (
 func TestChurn(t *testing.T) { // not parallel: it counts the goroutines of the process
 	t.Run("flat", func(t *testing.T) {
 		samples := newChurn(t).run(churnTime(t))
-		t.Logf("%d operations%s", samples[len(samples)-1].operations, table(samples))
+		n := samples[len(samples)-1].operations
 		if grown := leaks(samples); len(grown) > 0 {
-			t.Errorf("these grow: %v\n%s", grown, stacks())
+			t.Errorf("in %d operations these grow: %v%s\n%s", n, grown, table(samples), stacks())
+			return
 		}
+		t.Logf("nothing grows in %d operations%s", n, table(samples))
 	})
 	t.Run("control", func(t *testing.T) {
 		c := newChurn(t)
