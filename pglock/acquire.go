@@ -46,7 +46,7 @@ func (c *Client) acquire(ctx context.Context, name string, cfg *leaseConfig, how
 	g, err := how(a, ctx)
 	if err != nil {
 		if a.lost > 0 {
-			c.revoke(a.request(a.id), a.lost)
+			a.revokeLate(a.lost)
 		}
 		return nil, err
 	}

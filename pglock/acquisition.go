@@ -50,6 +50,9 @@ func (a *acquisition) request(id string) *leasetable.Request {
 	return a.cfg.request(a.name, id)
 }
 
+// revokeLate ends what the server grants to the call's request, of which so many attempts may be granted.
+func (a *acquisition) revokeLate(attempts int) { a.client.revoke(a.request(a.id), attempts) }
+
 func (a *acquisition) names() []string {
 	if a.cfg.names == nil {
 		return []string{a.name}

@@ -69,7 +69,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g leasetable.Gran
 		lost:    a.lost,
 	})
 	if l == nil {
-		c.revoke(a.request(a.id), a.lost+1)
+		a.revokeLate(a.lost + 1)
 		return nil, a.waitError(ctx, ErrClosed)
 	}
 	return l, nil

@@ -80,6 +80,9 @@ func TestTheServersLastConnection(t *testing.T) {
 	release(t, next(t, got))
 }
 
+// mostWaiting bounds the bytes of a waiting call, whose stack fits into 4 KiB. See awaitHead.
+var mostWaiting = 8000
+
 // TestManyWaiters lets 5,000 goroutines wait for one name in one process, in the long form 100,000: with
 // one ticket, few connections, no transaction, and calls for other names beside them (I6, P15, P18). The
 // lock passes among them. Then most leave, while it passes on. All that stay acquire the lock.
@@ -119,7 +122,11 @@ func TestManyWaiters(t *testing.T) {
 	pgtest.Eventually(t, "all wait", func() bool {
 		return pglock.Waiting(c, "n") == waiters && f.tickets("n") == 1
 	})
-	t.Logf("%d wait after %v, with %d bytes each", waiters, time.Since(began), (inUse()-before)/waiters)
+	each := (inUse() - before) / waiters
+	t.Logf("%d wait after %v, with %d bytes each", waiters, time.Since(began), each)
+	if each > mostWaiting {
+		t.Errorf("a waiting call needs %d bytes, at most %d: its stack of 4 KiB has grown to 8", each, mostWaiting)
+	}
 	for range 20 {
 		release(t, try(t, c, "other"))
 	}

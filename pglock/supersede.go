@@ -36,13 +36,19 @@ func WithSupersede() LeaseOption {
 // call that waits.
 const newestPrefix = "newest: "
 
-// acquireAs acquires the lock, with WithSupersede under its mark. The mark is released after the grant, so
-// a newer call finds either this one's mark, and revokes it, or this one's grant, and asks it to stop.
+// acquireAs acquires the lock, with WithSupersede under its mark. What it needs for that is in the frame of
+// another function, because a waiting call sleeps below this one.
 func (l Lock) acquireAs(ctx context.Context, cfg *leaseConfig, how acquireMethod) (*Lease, error) {
-	c := l.client
-	if !cfg.supersede {
-		return c.acquire(ctx, l.name, cfg, how)
+	if cfg.supersede {
+		return l.acquireUnderMark(ctx, cfg, how)
 	}
+	return l.client.acquire(ctx, l.name, cfg, how)
+}
+
+// acquireUnderMark acquires the lock as its newest call. The mark is released after the grant, so a newer
+// call finds either this one's mark, and revokes it, or this one's grant, and asks it to stop.
+func (l Lock) acquireUnderMark(ctx context.Context, cfg *leaseConfig, how acquireMethod) (*Lease, error) {
+	c := l.client
 	reason := "superseded by " + strings.ToValidUTF8(cfg.holder[:min(len(cfg.holder), maxReason-len("superseded by "))], "")
 	mark, err := c.acquireMark(ctx, newestPrefix+l.name, cfg.holder, reason)
 	if err != nil {

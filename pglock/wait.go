@@ -116,13 +116,13 @@ func (w *waiter) startOver() {
 	if _, ok := w.entry.BeginAttempt(); !ok {
 		return // it is the head by now, and a hand-off has replaced the grant
 	}
-	w.client.revoke(w.request(w.id), w.lost)
+	w.revokeLate(w.lost)
 	w.id, w.lost = newRequestID(), 0
 	w.entry.EndAttempt(w.id, leasetable.NoTicket, false, false)
 }
 
 // awaitHead waits until the call is the head of the local queue. That is where a thousand callers
-// sleep, so it and its callers have small frames: no Grant passes through it.
+// sleep, so it and its callers have small frames, which TestManyWaiters measures: no Grant passes through it.
 func (w *waiter) awaitHead(ctx context.Context) error {
 	if !w.entry.IsHead() {
 		w.observeWait(ctx)
@@ -194,9 +194,12 @@ func (a *acquisition) localHolder() *BusyError {
 
 // observeWait raises the WaitEvent of the call, once.
 func (w *waiter) observeWait(ctx context.Context) {
-	if w.facts.queued || !w.client.events.on() {
-		return
+	if !w.facts.queued && w.client.events.on() {
+		w.raiseWait(ctx)
 	}
+}
+
+func (w *waiter) raiseWait(ctx context.Context) {
 	w.facts.queued, w.facts.ahead = true, w.facts.ahead+w.entry.Before
 	var busy *BusyError
 	known := errors.As(w.last, &busy)
@@ -220,7 +223,7 @@ func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
 	select {
 	case got := <-e.Handed: // a hand-off that arrived with the end of ctx
 		if got.Err == nil || link.MaybeApplied(got.Err) {
-			a.client.revoke(a.request(a.id), 1)
+			a.revokeLate(1)
 		}
 	default:
 	}
