@@ -71,8 +71,8 @@ ha: ## Run locks on a cluster of three servers under Patroni, with failovers, fo
 	go build -o bin/ha ./internal/ha && exec bin/ha $(ARGS)
 
 .PHONY: clock
-clock: setup ## Run the tests of leases and the short chaos with a wall clock that jumps by five minutes, ten times a second
-	testdata/clock/jump.sh ./pglock ./internal/chaos
+clock: setup ## Run the tests of leases and the short chaos with a wall clock that is wrong by five minutes: it jumps, is ahead, is behind
+	for how in jumps ahead behind; do testdata/clock/wrong.sh $$how ./pglock ./internal/chaos || exit; done
 
 .PHONY: nightly
 nightly: setup ## Run what takes too long for each change: builds for every system, the race detector for all tests, the jumping clock, PostgreSQL 13 and 19, the long forms of all tests

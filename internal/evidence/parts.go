@@ -44,7 +44,7 @@ var targets = []figure{every("%s", `(?m)^(\S+ (?:meets|misses) its target.*)$`)}
 // parts are in the order in which they run: the shortest first.
 var parts = []part{
 	{target: "test", shows: "All tests, with the short forms of the long ones"},
-	{target: "clock", shows: "I3 and I4 with a wall clock that jumps by five minutes"},
+	{target: "clock", shows: "I3 and I4 with a wall clock that is wrong by five minutes"},
 	{target: "bench", shows: "The figures of [benchmarks](benchmarks.md), which have a file of their own", limits: true, figures: targets},
 	{target: "bench", of: "long", arg: "ROW=B14,B15,B19 KEEP=1", shows: "Those of fleets and of ten minutes", limits: true, figures: targets},
 	{target: "fuzz", arg: "TIME=1m", shows: "Input of any form", figures: []figure{every("%s", `(?m)^(Fuzz\w+)$`)}},
