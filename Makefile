@@ -75,7 +75,7 @@ clock: setup ## Run the tests of leases and the short chaos with a wall clock th
 	for how in jumps ahead behind; do testdata/clock/wrong.sh $$how ./pglock ./internal/chaos || exit; done
 
 .PHONY: nightly
-nightly: setup ## Run what takes too long for each change: builds for every system, the race detector for all tests, the jumping clock, PostgreSQL 13 and 19, the long forms of all tests
+nightly: setup ## Run what takes too long for each change: builds for every system, the race detector for all tests, wrong clocks, PostgreSQL 13 and 19, the long forms of all tests
 	$(MAKE) --no-print-directory release-check
 	go run ./internal/testserver/run go test $(RACE) -count=1 -vet=off -timeout 60m $(plain)
 	$(MAKE) --no-print-directory clock

@@ -36,8 +36,8 @@ func WithSupersede() LeaseOption {
 // call that waits.
 const newestPrefix = "newest: "
 
-// acquireAs acquires the lock, with WithSupersede under its mark. What it needs for that is in the frame of
-// another function, because a waiting call sleeps below this one.
+// acquireAs acquires the lock, with WithSupersede under its mark. A waiting call sleeps below this function,
+// so another one has the frame that the mark needs. See awaitHead.
 func (l Lock) acquireAs(ctx context.Context, cfg *leaseConfig, how acquireMethod) (*Lease, error) {
 	if cfg.supersede {
 		return l.acquireUnderMark(ctx, cfg, how)

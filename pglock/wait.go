@@ -192,7 +192,7 @@ func (a *acquisition) localHolder() *BusyError {
 	return nil
 }
 
-// observeWait raises the WaitEvent of the call, once.
+// observeWait raises the WaitEvent of the call, once. It has a small frame, as awaitHead says.
 func (w *waiter) observeWait(ctx context.Context) {
 	if !w.facts.queued && w.client.events.on() {
 		w.raiseWait(ctx)

@@ -40,7 +40,7 @@ type line struct {
 	blocked time.Time // the last look at which the lock was not free for the head
 	head    int64
 	since   time.Time // when head became the head
-	redrawn time.Time // when the head's client drew another ticket: to the server, whoever is next may have been silent
+	redrawn time.Time // when the head's client drew another ticket; the server may then take the next waiter for silent
 }
 
 func newOrder() order {
