@@ -16,8 +16,12 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// fleetSettings leave room for the connections of a fleet.
-var fleetSettings = map[string]string{"max_connections": "3500"}
+// fleetSettings leave room for the connections of a fleet, and waitingSettings also have no transactions but those
+// of clients.
+var (
+	fleetSettings   = map[string]string{"max_connections": "3500"}
+	waitingSettings = map[string]string{"max_connections": "3500", "autovacuum": "off"}
+)
 
 // fleetSize is the number of clients in a fleet, each of which stands for a process.
 const fleetSize = 500
@@ -51,7 +55,7 @@ func besideRow() trial.Row {
 		}},
 	} {
 		row.Subjects = append(row.Subjects, trial.Subject{Name: c.name, Role: c.role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-			l, err := fleetLab(ctx, s)
+			l, err := fleetLab(ctx, s, fleetSettings)
 			if err != nil {
 				return nil, err
 			}
@@ -87,7 +91,7 @@ func waitingRow() trial.Row {
 	for _, n := range []int{1, 10, 100, fleetSize} {
 		name := fmt.Sprint(n, " clients")
 		row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-			l, err := fleetLab(ctx, s)
+			l, err := fleetLab(ctx, s, waitingSettings)
 			if err != nil {
 				return nil, err
 			}
@@ -150,7 +154,7 @@ func besideCommitsRow() trial.Row {
 		}},
 	} {
 		row.Subjects = append(row.Subjects, trial.Subject{Name: c.name, Role: c.role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-			l, err := fleetLab(ctx, s)
+			l, err := fleetLab(ctx, s, fleetSettings)
 			if err != nil {
 				return nil, err
 			}
@@ -189,9 +193,9 @@ func (b both) Turn(ctx context.Context, d time.Duration) error {
 func (b both) Figures() []trial.Figure { return append(b[0].Figures(), b[1].Figures()...) }
 
 // fleetLab starts a server of its own, because the clients of a fleet stay from turn to turn.
-func fleetLab(ctx context.Context, s *trial.Scope) (*lab, error) {
+func fleetLab(ctx context.Context, s *trial.Scope, settings map[string]string) (*lab, error) {
 	l := &lab{}
-	return l, l.prepare(fleetSettings)(ctx, s)
+	return l, l.prepare(settings)(ctx, s)
 }
 
 // waitedOnce makes a fleet that waits no more.
@@ -295,10 +299,14 @@ func (f *fleet) cost(ctx context.Context, d time.Duration) ([]trial.Figure, erro
 	}
 	connections, err := f.lab.connections(ctx)
 	n, seconds := float64(len(f.clients)), time.Since(began).Seconds()
-	renewals := seconds / 10 // of the holder, with the default TTL
+	var cpu float64
+	for pid, s := range after.cpu {
+		cpu += s - before.cpu[pid]
+	}
+	others := seconds/10 + 2 // the holder's renewals, with the default TTL, and two statements of this function
 	return []trial.Figure{
-		{Name: "statements", Unit: trial.Count, Value: (after.transactions - before.transactions - renewals) / seconds / n},
-		{Name: "server CPU", Unit: trial.Micros, Value: 1e6 * (after.cpu - before.cpu) / seconds / n},
+		{Name: "statements", Unit: trial.Count, Value: (after.transactions - before.transactions - others) / seconds / n},
+		{Name: "server CPU", Unit: trial.Micros, Value: 1e6 * cpu / seconds / n},
 		{Name: "connections", Unit: trial.Count, Value: (connections - 1) / n}, // without that of the holder
 	}, err
 }
@@ -306,10 +314,11 @@ func (f *fleet) cost(ctx context.Context, d time.Duration) ([]trial.Figure, erro
 // spending is what a server has done so far.
 type spending struct {
 	transactions float64
-	cpu          float64 // seconds of its processes that are there now
+	cpu          map[int32]float64 // seconds, by the process, of those that are there now
 }
 
 func (l *lab) spent(ctx context.Context) (s spending, err error) {
+	s.cpu = map[int32]float64{}
 	var pids []int32
 	if err := l.pool.QueryRow(ctx, `
 		SELECT (SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database())::float8,
@@ -322,7 +331,7 @@ func (l *lab) spent(ctx context.Context) (s spending, err error) {
 			continue // it has ended
 		}
 		if times, err := p.TimesWithContext(ctx); err == nil {
-			s.cpu += times.User + times.System
+			s.cpu[pid] = times.User + times.System
 		}
 	}
 	return s, nil
