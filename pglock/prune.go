@@ -17,9 +17,10 @@ import (
 )
 
 // Prune deletes the rows of names that have been idle for the given time since the release or the
-// expiry of the last grant, except those of jobs of package schedule that have a next tick. Tokens
-// stay in order: the next grant of such a name gets a larger one. Prune returns the number of
-// deleted rows, also with an error.
+// expiry of the last grant, except those of jobs of package schedule that have a next tick, and those
+// in whose queue a ticket is still valid, perhaps of a waiter that has had the lock since. Tokens stay
+// in order: the next grant of such a name gets a larger one. Prune returns the number of deleted rows,
+// also with an error.
 //
 // Pruning walks the table in short steps, which skip rows in use, so it delays no grant, and rests as
 // long after each. ctx and Close end Prune early.

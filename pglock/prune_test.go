@@ -61,6 +61,24 @@ func TestP03_PruneDeletesWhatNobodyUses(t *testing.T) {
 	release(t, held)
 }
 
+// TestPruneKeepsUsedUpTickets: a waiter keeps its ticket for a second after its grant. Only the row of the name
+// tells that it is used up, so without the row it would be the head of the queue again.
+func TestPruneKeepsUsedUpTickets(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	held := try(t, c, "n")
+	got := f.waits(f.open(), "n")
+	release(t, held)
+	release(t, next(t, got))
+	must(t, second(c.Prune(t.Context(), 0)))
+	release(t, try(t, c, "n"))
+	pgtest.Eventually(t, "the ticket is deleted, and the row of the name after it", func() bool {
+		must(t, second(c.Prune(t.Context(), 0)))
+		return errors.Is(second(c.Get(t.Context(), "n")), pglock.ErrNotFound)
+	})
+}
+
 // TestP48_PruningDoesNotInheritTheLeaseOptions: with these options, which are valid together, a
 // lease with the pruner's TTL would be renewed too late.
 func TestP48_PruningDoesNotInheritTheLeaseOptions(t *testing.T) {

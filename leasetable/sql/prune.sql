@@ -14,6 +14,7 @@
 -- * A row that moves to a page that was read was written meanwhile, so it is not idle.
 -- * FOR UPDATE conflicts with a guard that holds the last grant. A name stays if a guard holds one of
 --   its released permits: the permit counts until that transaction ends.
+-- * A name in whose queue a ticket is valid stays, as only its row tells whether the ticket is used up.
 -- * The row of a job with a next tick stays: the view schedules tells from it that no process runs
 --   the job any more.
 WITH step AS MATERIALIZED (
@@ -37,16 +38,16 @@ WITH step AS MATERIALIZED (
       AND greatest(l.acquired_at, l.expires_at, l.ended_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
     FOR UPDATE SKIP LOCKED
 ), permits AS MATERIALIZED (
-    SELECT p.ctid, p.name, p.token
-    FROM pglock.lock_permits AS p
+    SELECT p.ctid, p.name, p.token FROM pglock.lock_permits AS p
     WHERE p.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0)) FOR UPDATE SKIP LOCKED
 ), unused AS MATERIALIZED (
-    SELECT i.ctid, i.token
-    FROM idle AS i
+    SELECT i.ctid, i.token FROM idle AS i
     WHERE i.name NOT IN (
         SELECT u.name FROM pglock.lock_permits AS u
         WHERE u.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0))
-          AND (u.name, u.token) NOT IN (SELECT p.name, p.token FROM permits AS p))
+          AND (u.name, u.token) NOT IN (SELECT p.name, p.token FROM permits AS p)
+        UNION ALL SELECT w.name FROM pglock.lock_waiters AS w
+        WHERE w.name = ANY (ARRAY(SELECT i.name FROM idle AS i)) AND w.state = 'queued' AND w.expires_at > clock_timestamp())
 ), mark AS MATERIALIZED (
     SELECT pglock.raise_pruned(max(u.token)) AS up_to
     FROM unused AS u HAVING count(*) > 0
