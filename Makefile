@@ -89,6 +89,10 @@ simulation: ## Run simulated worlds on each processor for an hour, or for TIME=1
 	PGLOCK_SIM=1m go test -count=1 -run 'TestPayments$$|TestReports$$|TestLeaders$$' ./pglock/pglocktest
 	PGLOCK_CHAOS=1 go test -count=1 -timeout 3h -run Bugs -v ./pglock/internal/sim
 
+.PHONY: figures
+figures: ## Put the figures that runs have written into the documents
+	go test -count=1 -run FiguresAre ./internal/readme -update
+
 .PHONY: evidence
 evidence: ## Run the long checks for hours and keep what they found, with PARTS="chaos ha" some of them
 	@go build -o bin/ ./internal/evidence && exec bin/evidence $(PARTS)

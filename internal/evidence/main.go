@@ -76,6 +76,7 @@ func run(ctx context.Context, names []string, out io.Writer) error {
 			fmt.Fprintf(out, "%s: known at this commit\n", p.name())
 			continue
 		}
+		failures = append(failures, document(ctx, out))
 		r, err := p.run(ctx, commit, out)
 		if err != nil {
 			return err
@@ -84,11 +85,25 @@ func run(ctx context.Context, names []string, out io.Writer) error {
 			failures = append(failures, fmt.Errorf("evidence: %s has failed: see bin/evidence-%s.log", p.name(), p.name()))
 		}
 	}
+	return errors.Join(append(failures, document(ctx, out))...)
+}
+
+// document writes the page, and the figures of the other documents. The tests of the next part compare these with
+// what runs have written.
+func document(ctx context.Context, out io.Writer) error {
 	text, err := pageOf("")
 	if err == nil {
 		err = os.WriteFile(page, []byte(text), 0o644) //nolint:gosec // a document
 	}
-	return errors.Join(append(failures, err)...)
+	if err == nil {
+		cmd := exec.CommandContext(ctx, "make", "--no-print-directory", "figures")
+		cmd.Stdout, cmd.Stderr = out, out
+		err = cmd.Run()
+	}
+	if err != nil {
+		return fmt.Errorf("evidence: figures of documents: %w", err)
+	}
+	return nil
 }
 
 // cleanCommit returns the last commit of what the parts run, which has no changes. Documents, and what runs

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,6 +68,31 @@ func TestRead(t *testing.T) {
 	want := []string{"76 scripts of races, 282 breaks of the SQL", "server paused: 3 rounds, 420 operations, 0 violations; without the protection: no guard: 7"}
 	if !slices.Equal(r.Figures, want) || !slices.Equal(unclear, []string{"%s worlds: 0 lines", "%s operations: 2 lines"}) || !slices.Equal(r.Seeds, []string{"77"}) || r.Passed != 2 || r.Failed != 0 || r.Skipped != 1 {
 		t.Errorf("%+v, unclear: %q", r, unclear)
+	}
+}
+
+// TestDocumentsAgreeWithTheRecordsInEachPart: a part that runs this package's tests, or those of the documents,
+// would fail if it ran after another one whose result is not in the documents yet.
+func TestDocumentsAgreeWithTheRecordsInEachPart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	all := parts
+	t.Cleanup(func() { parts = all })
+	parts = []part{{target: "first"}, {target: "second"}}
+	const makefile = "first:\n\t@touch figure\nsecond:\n\t@test -f drawn && grep -q 'make first. .*| passed' " + page + "\n" +
+		"figures:\n\t@if test -f figure; then touch drawn; fi\n"
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ok(os.WriteFile("Makefile", []byte(makefile), 0o600))
+	ok(os.MkdirAll(filepath.Dir(page), 0o700))
+	ok(os.WriteFile(".gitignore", []byte("figure\ndrawn\nbin\n"), 0o600))
+	ok(exec.CommandContext(t.Context(), "sh", "-c", "git init -q && git add . && git -c user.name=a -c user.email=a@example.com commit -q -m a").Run())
+	ok(run(t.Context(), nil, t.Output()))
+	if text, err := os.ReadFile(page); err != nil || strings.Count(string(text), "| passed |") != 2 {
+		t.Errorf("the page after both: %s, %v", text, err)
 	}
 }
 
