@@ -266,9 +266,15 @@ func TestDeadRowsOfOthersCostNothing(t *testing.T) {
 		if !regexp.MustCompile("^(acquire|release|renew|handoff|join)").MatchString(verb) {
 			continue
 		}
-		_ = pages(c.sql, c.args) // the first call in a session also reads the catalogs
-		if n := pages(c.sql, c.args); n > most {
-			t.Errorf("%s read %d pages", verb, n)
+		var n int
+		for range 5 { // the first call in a session also reads the catalogs, and so does one after DDL of another test
+			if n = pages(c.sql, c.args); n <= most {
+				break
+			}
+			t.Logf("%s read %d pages", verb, n)
+		}
+		if n > most {
+			t.Errorf("each call of %s read more than %d pages", verb, most)
 		}
 	}
 }
