@@ -79,6 +79,19 @@ func TestPruneKeepsUsedUpTickets(t *testing.T) {
 	})
 }
 
+// TestForgedTicketsKeepNoName: a role that may write rows of the queue can give one any expiry.
+func TestForgedTicketsKeepNoName(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	release(t, try(t, c, "n"))
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', 'pglock_forged', clock_timestamp() + interval '1 year')")
+	must(t, second(c.Prune(t.Context(), 0)))
+	if _, err := c.Get(t.Context(), "n"); !errors.Is(err, pglock.ErrNotFound) {
+		t.Errorf("the name stays: %v", err)
+	}
+}
+
 // TestP48_PruningDoesNotInheritTheLeaseOptions: with these options, which are valid together, a
 // lease with the pruner's TTL would be renewed too late.
 func TestP48_PruningDoesNotInheritTheLeaseOptions(t *testing.T) {

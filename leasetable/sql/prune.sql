@@ -15,6 +15,7 @@
 -- * FOR UPDATE conflicts with a guard that holds the last grant. A name stays if a guard holds one of
 --   its released permits: the permit counts until that transaction ends.
 -- * A name in whose queue a ticket is valid stays, as only its row tells whether the ticket is used up.
+--   A real one is valid for less than a minute; a forged one keeps no row for longer.
 -- * The row of a job with a next tick stays: the view schedules tells from it that no process runs
 --   the job any more.
 WITH step AS MATERIALIZED (
@@ -47,7 +48,7 @@ WITH step AS MATERIALIZED (
         WHERE u.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0))
           AND (u.name, u.token) NOT IN (SELECT p.name, p.token FROM permits AS p)
         UNION ALL SELECT w.name FROM pglock.lock_waiters AS w
-        WHERE w.name = ANY (ARRAY(SELECT i.name FROM idle AS i)) AND w.state = 'queued' AND w.expires_at > clock_timestamp())
+        WHERE w.name = ANY (ARRAY(SELECT i.name FROM idle AS i)) AND w.state = 'queued' AND w.expires_at > clock_timestamp() AND w.expires_at <= clock_timestamp() + interval '1 min')
 ), mark AS MATERIALIZED (
     SELECT pglock.raise_pruned(max(u.token)) AS up_to
     FROM unused AS u HAVING count(*) > 0
