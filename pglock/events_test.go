@@ -136,6 +136,7 @@ func TestObserverOfAHandoff(t *testing.T) {
 				go func() { got <- acquire(t, c, "n") }()
 				await[observe.WaitEvent](t, r, i+1)
 			}
+			rest(t, time.Millisecond) // of the bubble, so that both have waited
 			release(t, held)
 			release(t, next(t, got))
 			release(t, next(t, got))
