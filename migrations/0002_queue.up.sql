@@ -25,11 +25,11 @@ $$;
 
 -- Reports whether the head of the queue could have been granted for one and a half seconds: since
 -- there is room for it, as the row of the name says, or the row was made, and since the last one before it
--- died. A ticket that is kept (keep_until) is not silent. The caller has checked that there is room for it now. The
--- server inlines it.
+-- died. A ticket that is kept (keep_until) is not silent; a real one is kept for less than a minute, and a forged
+-- one not at all. The caller has checked that there is room for it now. The server inlines it.
 CREATE FUNCTION head_is_silent(gate distributed_locks, died timestamptz, keep_until timestamptz) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
-SELECT keep_until <= pg_catalog.clock_timestamp()
+SELECT keep_until NOT BETWEEN pg_catalog.clock_timestamp() AND pg_catalog.clock_timestamp() + interval '1 min'
    AND greatest(gate.expires_at, gate.room_since, CASE WHEN gate.capacity IS NULL THEN coalesce(gate.ended_at, gate.acquired_at) END, died)
        <= pg_catalog.clock_timestamp() - interval '1500 ms'
 $$;

@@ -161,7 +161,7 @@ var serverCases = []struct {
 
 		// It would keep the head of the queue, for whom the lock is free, from the row.
 		f.sql(`INSERT INTO pglock.lock_waiters (name, client, weight, expires_at, keep_until)
-			VALUES ('n', 'head', 1 << 30, clock_timestamp() + interval '1 h', clock_timestamp() + interval '1 h')`)
+			VALUES ('n', 'head', 1 << 30, clock_timestamp() + interval '1 h', clock_timestamp() + interval '50 s')`)
 		before = value[string](f, rowVersions)
 		isBusy(f.t, "a free lock with a queue", other)
 		if after := value[string](f, rowVersions); after != before {

@@ -79,15 +79,23 @@ func TestPruneKeepsUsedUpTickets(t *testing.T) {
 	})
 }
 
-// TestForgedTicketsKeepNoName: a role that may write rows of the queue can give one any expiry.
+// TestForgedTicketsKeepNoName: a role that may write rows of the queue can give one any times. Such a ticket is
+// skipped like one whose client has died, and keeps no row from pruning.
 func TestForgedTicketsKeepNoName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	release(t, try(t, c, "n"))
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', 'pglock_forged', clock_timestamp() + interval '1 year')")
+	for _, name := range []string{"n", "idle"} {
+		release(t, try(t, c, name))
+		f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, keep_until) VALUES ($1, 'forged', '2261-12-31', '2261-12-31')", name)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l, err := c.Acquire(ctx, "n")
+	must(t, err)
+	release(t, l)
 	must(t, second(c.Prune(t.Context(), 0)))
-	if _, err := c.Get(t.Context(), "n"); !errors.Is(err, pglock.ErrNotFound) {
+	if _, err := c.Get(t.Context(), "idle"); !errors.Is(err, pglock.ErrNotFound) {
 		t.Errorf("the name stays: %v", err)
 	}
 }
