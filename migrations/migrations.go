@@ -201,8 +201,8 @@ func compare(ctx context.Context, own *pgxpool.Pool, cfg config) (public []strin
 // same time. Only a role that passes can change the schema afterwards.
 func prepare(ctx context.Context, own *pgxpool.Pool, cfg config, s state) error {
 	if !s.schemaExists {
-		if err := create(ctx, own, cfg, "CREATE SCHEMA "+schema.Quote(cfg.schema)); err != nil {
-			return err
+		if err := pgtx.Create(ctx, own, "CREATE SCHEMA IF NOT EXISTS "+schema.Quote(cfg.schema)); err != nil {
+			return cfg.explain(err)
 		}
 		var err error // another process may have created it, and default privileges may be on it
 		if s, err = readState(ctx, own, cfg); err != nil {
@@ -215,19 +215,8 @@ func prepare(ctx context.Context, own *pgxpool.Pool, cfg config, s state) error 
 	if s.recorded {
 		return nil
 	}
-	return create(ctx, own, cfg, "CREATE TABLE IF NOT EXISTS "+cfg.versionTable()+
-		" (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)")
-}
-
-// create runs a statement that creates something, unless another process creates it at the same
-// time.
-func create(ctx context.Context, own *pgxpool.Pool, cfg config, sql string) error {
-	_, err := own.Exec(ctx, sql)
-	switch pgtx.SQLState(err) {
-	case pgtx.UniqueViolation, pgtx.DuplicateSchema, pgtx.DuplicateTable, pgtx.DuplicateObject: // the last: of the table's type
-		return nil
-	}
-	return cfg.explain(err)
+	return cfg.explain(pgtx.Create(ctx, own, "CREATE TABLE IF NOT EXISTS "+cfg.versionTable()+
+		" (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"))
 }
 
 // migrateSchema applies the task on a connection of own, unless an earlier call has left a dirty

@@ -123,22 +123,14 @@ func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState,
 }
 
 // create creates the table, or the record if the table exists. The statement of a process that was
-// killed may still create it, and then IF NOT EXISTS lets one of the two fail with one of several
-// errors. A later attempt finds the table, or fails for another reason.
+// killed may still create it.
 func (t versionTable) create(ctx context.Context, pool *pgxpool.Pool, exists bool) error {
 	sql := "CREATE TABLE IF NOT EXISTS " + t.quoted + " (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"
 	if exists {
 		sql = "CREATE TABLE IF NOT EXISTS " + recordOf(t.quoted) + " (version bigint NOT NULL PRIMARY KEY, name text NOT NULL DEFAULT '', " +
 			"checksum text NOT NULL DEFAULT '', dirty boolean NOT NULL DEFAULT false, applied_at timestamptz NOT NULL DEFAULT now())"
 	}
-	var err error
-	for range 4 {
-		_, err = pool.Exec(ctx, sql)
-		if state := pgtx.SQLState(err); state != pgtx.UniqueViolation && state != pgtx.DuplicateTable && state != pgtx.DuplicateObject {
-			break
-		}
-	}
-	return t.wrap(err)
+	return t.wrap(pgtx.Create(ctx, pool, sql))
 }
 
 // record adds a migration to the record in tx, in place of the rows above the version. It returns
