@@ -30,9 +30,8 @@ var shortSQL = map[string]string{
 	// quit_queue deletes all of a client's rows from the queue, and then notifies the next waiters
 	// of the names that are free: one of the rows may have been the head.
 	"quit_queue": "WITH gone AS (DELETE FROM pglock.lock_waiters WHERE client = $1::text OR starts_with(client, $1::text || '" + schema.AllSuffix + "/') " +
-		"RETURNING name, state), names AS MATERIALIZED (SELECT DISTINCT name FROM gone WHERE state = 'queued') " +
-		"SELECT pglock.wake_next(l.name, l.ticket, l.capacity - l.in_use) FROM names AS n JOIN pglock.distributed_locks AS l " +
-		"ON l.name = n.name WHERE $2::boolean AND l.expires_at <= clock_timestamp()",
+		"RETURNING name, state) SELECT pglock.wake_next(l.name, l.ticket, l.capacity - l.in_use) FROM pglock.distributed_locks AS l " +
+		"WHERE l.name = ANY (ARRAY(SELECT name FROM gone WHERE state = 'queued')) AND $2::boolean AND l.expires_at <= clock_timestamp()",
 
 	// delete_dead_rows deletes the queue rows of dead clients. It waits for no row lock.
 	"delete_dead_rows": "DELETE FROM pglock.lock_waiters WHERE ctid = ANY (ARRAY(SELECT w.ctid FROM pglock.lock_waiters AS w " +

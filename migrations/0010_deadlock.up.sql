@@ -67,7 +67,8 @@ BEGIN
             UNION ALL
             SELECT unnest(n.names) FROM "<here>".nested_waits AS n WHERE n.holds && tokens
             UNION ALL
-            SELECT o.name FROM "<here>".lock_waiters AS w JOIN "<here>".lock_waiters AS o ON o.client = w.client
+            SELECT o.name FROM "<here>".lock_waiters AS w
+            CROSS JOIN LATERAL (SELECT v.name FROM "<here>".lock_waiters AS v WHERE v.client = w.client OFFSET 0) AS o
             WHERE w.name = ANY (known) AND strpos(w.client, '/') > 0
         ) AS u (name);
         EXIT WHEN more <@ known;
@@ -86,13 +87,13 @@ BEGIN
             SELECT n.number::text AS id, n.holder, u.name, u.weight, n.holds, n.holders, cardinality(n.names) > 1 AS together,
                    CASE WHEN n.ticket BETWEEN 1 AND l.ticket THEN 9223372036854775807 ELSE n.ticket END AS ticket -- one that is used up
             FROM "<here>".nested_waits AS n CROSS JOIN unnest(n.names, n.weights) AS u (name, weight)
-            LEFT JOIN "<here>".distributed_locks AS l ON l.name = u.name
+            LEFT JOIN LATERAL (SELECT l.* FROM "<here>".distributed_locks AS l WHERE l.name = u.name OFFSET 0) AS l ON true
             WHERE u.name = ANY (known) AND n.expires_at > clock_timestamp()
               AND (n.number = wait OR n.holds && tokens OR cardinality(n.names) > 1 OR l.capacity IS NOT NULL)
             UNION ALL
             SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, '{}', '{}', strpos(w.client, '/') > 0, w.ticket
-            FROM unnest(known) AS k (name) LEFT JOIN "<here>".distributed_locks AS l ON l.name = k.name
-            CROSS JOIN "<here>".queue(k.name, coalesce(l.ticket, 0)) AS w
+            FROM unnest(known) AS k (name) LEFT JOIN LATERAL (SELECT l.* FROM "<here>".distributed_locks AS l WHERE l.name = k.name OFFSET 0) AS l ON true
+            CROSS JOIN LATERAL (SELECT q.* FROM "<here>".queue(k.name, coalesce(l.ticket, 0)) AS q OFFSET 0) AS w
             WHERE (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
               AND NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.ticket = w.ticket AND n.expires_at > clock_timestamp())
         ), grants AS MATERIALIZED (
@@ -110,7 +111,7 @@ BEGIN
         )
         SELECT array_agg(ROW(w.id, w.holder, w.name, coalesce(l.capacity, 1) - w.weight, b.source, b.weight, b.granted, b.id, b.holder)::"<here>".wait_edge)
         FROM waits AS w
-        LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
+        LEFT JOIN LATERAL (SELECT l.* FROM "<here>".distributed_locks AS l WHERE l.name = w.name OFFSET 0) AS l ON true
         JOIN (
             SELECT h.name, h.source, h.weight, true AS granted, h.id, h.holder, false AS together, 0::bigint AS ticket
             FROM held AS h

@@ -14,7 +14,7 @@ WITH seen AS MATERIALIZED (
     SELECT a.name, a.weight, (SELECT pglock.next_ticket()) AS drawn, l.ticket, l.expires_at, l.capacity - l.in_use AS room,
            (SELECT count(*) FROM pglock.queue(a.name, coalesce(l.ticket, 0)) AS w WHERE w.client <> $3::text) AS ahead
     FROM unnest((SELECT $1::text[]), (SELECT $2::int[])) AS a (name, weight)
-    LEFT JOIN pglock.distributed_locks AS l ON l.name = a.name
+    LEFT JOIN LATERAL (SELECT l.* FROM pglock.distributed_locks AS l WHERE l.name = a.name OFFSET 0) AS l ON true
     WHERE pglock.commit_lazily()
 ), joined AS (
     INSERT INTO pglock.lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)

@@ -26,7 +26,7 @@ WITH mine AS MATERIALIZED (
                 END AS remaining,
            (l.capacity - l.in_use < m.weight) IS NOT TRUE AS room
     FROM mine AS m
-    LEFT JOIN pglock.distributed_locks AS l ON l.name = m.name
+    LEFT JOIN LATERAL (SELECT l.*, l AS gate FROM pglock.distributed_locks AS l WHERE l.name = m.name OFFSET 0) AS l ON true
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE w.queued) AS queue,
                count(*) FILTER (WHERE w.queued AND CASE m.state WHEN 'overflow' THEN w.since < m.since ELSE w.ticket < m.ticket END) AS before,
@@ -43,7 +43,7 @@ WITH mine AS MATERIALIZED (
         SELECT coalesce(l.expires_at <= clock_timestamp()
                         AND (l.capacity IS NULL OR l.capacity - l.in_use + p.expired >= m.weight), true) AS free) AS f
     CROSS JOIN LATERAL (
-        SELECT pglock.head_is_silent(l, NULL, greatest(q.keep_until, m.keep_until)) AS overdue) AS o
+        SELECT pglock.head_is_silent(l.gate, NULL, greatest(q.keep_until, m.keep_until)) AS overdue) AS o
     CROSS JOIN LATERAL (
         SELECT m.state = 'overflow' AND (q.before + q.overflow < m.near + coalesce(l.capacity, 0)
                                   OR q.queue < (m.near + coalesce(l.capacity, 0)) / 2 OR f.free AND o.overdue) AS enters) AS e
