@@ -39,8 +39,8 @@ $$;
 -- waiter was notified. Clients that watch the lock are notified too. The payload is the name, or
 -- what follows the slash of the client. The next one in the queue learns on its channel "_next"
 -- that it should look when those that were notified may be dead; not while these have waited for
--- less than a second, since a new waiter looks by itself, nor does a caller for several names,
--- which looks often.
+-- less than a second, since a new waiter looks by itself. A caller for several names looks often,
+-- so the one behind it learns instead.
 --
 -- Each statement of a function has a snapshot of its own, so this one sees the tickets that were
 -- drawn while the release waited for its turn. Without a waiter it sends no notification, because
@@ -60,7 +60,9 @@ BEGIN
     LOOP
         IF w.state = 'queued' THEN
             IF w.weight > room OR woken AND room IS NULL THEN
-                IF since < pg_catalog.clock_timestamp() - interval '1 s' AND pg_catalog.strpos(w.client, '/') = 0 THEN
+                room := room * 0;
+                CONTINUE WHEN pg_catalog.strpos(w.client, '/') > 0;
+                IF since < pg_catalog.clock_timestamp() - interval '1 s' THEN
                     PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name);
                 END IF;
                 EXIT;

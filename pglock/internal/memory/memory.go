@@ -546,7 +546,13 @@ func (s *Server) wakeNext(l *lock, now time.Time, room int) (woken bool) {
 	for _, w := range l.queue(now, leasetable.NoTicket) {
 		client, number, _ := strings.Cut(w.client, "/") // the number is that of a caller for several names
 		if room != headOnly && w.weight > room || room == headOnly && woken {
-			if woken && since.Before(now.Add(-time.Second)) && number == "" {
+			if room != headOnly {
+				room = 0
+			}
+			if number != "" {
+				continue
+			}
+			if woken && since.Before(now.Add(-time.Second)) {
 				s.notify(client+schema.NextSuffix, l.name)
 			}
 			break
