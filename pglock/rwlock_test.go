@@ -46,6 +46,21 @@ func TestUpgradeBesideGuards(t *testing.T) {
 	release(t, w)
 }
 
+// TestUpgradeAfterALostDowngrade: where a failover has lost the downgrade, the reader is still the
+// writer. Its upgrade fails, and others do not wait for the rest of the TTL.
+func TestUpgradeAfterALostDowngrade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := rwlock(f.open(), "rw")
+	w := tried(t, a.write)
+	f.sql("CREATE TABLE pglock.before AS SELECT * FROM pglock.distributed_locks")
+	downgrade(t, w)
+	f.sql("DELETE FROM pglock.lock_permits; DELETE FROM pglock.distributed_locks; INSERT INTO pglock.distributed_locks SELECT * FROM pglock.before")
+	fails(t, "TryUpgrade", second(w.TryUpgrade(t.Context())), pglock.ErrLost)
+	until(f, "the lock is free", true, "SELECT holder IS NULL FROM pglock.distributed_locks")
+	release(t, tried(t, a.read))
+}
+
 // TestChangesOfOtherLeases: only leases of readers-writer locks change, and not through a lease that
 // has joined them.
 func TestChangesOfOtherLeases(t *testing.T) {
