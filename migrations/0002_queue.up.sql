@@ -62,9 +62,7 @@ BEGIN
             IF w.weight > room OR woken AND room IS NULL THEN
                 room := room * 0;
                 CONTINUE WHEN pg_catalog.strpos(w.client, '/') > 0;
-                IF since < pg_catalog.clock_timestamp() - interval '1 s' THEN
-                    PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name);
-                END IF;
+                PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name) WHERE since < pg_catalog.clock_timestamp() - interval '1 s';
                 EXIT;
             END IF;
             room := room - w.weight;

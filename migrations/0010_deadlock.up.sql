@@ -67,8 +67,7 @@ BEGIN
             UNION ALL
             SELECT unnest(n.names) FROM "<here>".nested_waits AS n WHERE n.holds && tokens
             UNION ALL
-            SELECT o.name FROM "<here>".lock_waiters AS w
-            CROSS JOIN LATERAL (SELECT v.name FROM "<here>".lock_waiters AS v WHERE v.client = w.client OFFSET 0) AS o
+            SELECT o.name FROM "<here>".lock_waiters AS w CROSS JOIN LATERAL (SELECT v.name FROM "<here>".lock_waiters AS v WHERE v.client = w.client OFFSET 0) AS o
             WHERE w.name = ANY (known) AND strpos(w.client, '/') > 0
         ) AS u (name);
         EXIT WHEN more <@ known;

@@ -159,9 +159,8 @@ func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g lease
 	case g.Outcome == leasetable.Busy:
 		return g, &BusyError{Name: r.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining, ThisClient: len(c.registry.withToken(g.Token)) > 0}
 	case g.Outcome != leasetable.Granted:
-		lost := l.lose(l.fence.Name, "its grant ended on the server")
-		l.releaseLost() // a failover may have lost the downgrade, and the writer's grant is still there
-		return g, lost
+		defer l.releaseLost() // a failover may have lost the downgrade, and the writer's grant is still there
+		return g, l.lose(l.fence.Name, "its grant ended on the server")
 	}
 	return g, nil
 }
