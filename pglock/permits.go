@@ -114,8 +114,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	fence := fencing.Fence{Schema: l.fence.Schema, Name: r.Name, Token: g.Token}
-	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: began})
+	writer := c.startLease(ctx, cfg, startedGrant{fence: fencing.Fence{Schema: l.fence.Schema, Name: r.Name, Token: g.Token}, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: began})
 	ended := l.end(errUpgraded) // not left to Close, because a revocation lets others in
 	if ended {
 		c.registry.remove(l)
