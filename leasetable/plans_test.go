@@ -128,8 +128,8 @@ func same[T any](names []string, value T) []T {
 // TestPlansSurviveGrowth: a session keeps the plans that it made when the tables were small, or large, and
 // then they are of another size, before anything has analyzed them. Each statement and function still
 // reads a few rows, also if the planner may choose other joins than those that the session asks for: of
-// those it asks for, another version can read a table as a whole.
-// The control has the server's own settings, with which only the functions for other programs do so.
+// those it asks for, another version of the server may choose one that reads a whole table. The control has
+// the server's own settings, with which only the functions for other programs read a few rows.
 func TestPlansSurviveGrowth(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -60,7 +60,7 @@ BEGIN
     LOOP
         IF w.state = 'queued' THEN
             IF w.weight > room OR woken AND room IS NULL THEN
-                room := room * 0;
+                room := room * 0; -- null, or nothing for those behind it
                 CONTINUE WHEN pg_catalog.strpos(w.client, '/') > 0;
                 PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name) WHERE since < pg_catalog.clock_timestamp() - interval '1 s';
                 EXIT;

@@ -547,7 +547,7 @@ func (s *Server) wakeNext(l *lock, now time.Time, room int) (woken bool) {
 		client, number, _ := strings.Cut(w.client, "/") // the number is that of a caller for several names
 		if room != headOnly && w.weight > room || room == headOnly && woken {
 			if room != headOnly {
-				room = 0
+				room = 0 // nothing for those behind it
 			}
 			if number != "" {
 				continue

@@ -462,7 +462,7 @@ func (a *actor) revokeSomebody() {
 }
 
 // runOnce has an effect that must happen once, beside the record of its key. A failover may lose the record of an
-// attempt that goes on and has its effect, which therefore counts only without one.
+// attempt that goes on, so its effect counts only if none has lost anything since the attempt began.
 func (a *actor) runOnce() {
 	losses := a.stage.losses()
 	key := fmt.Sprint("key ", int(a.stage.w.Now().Seconds())/10)
