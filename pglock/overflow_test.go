@@ -19,9 +19,6 @@ import (
 // longQueue is more than the waiters that listen.
 const longQueue = 24
 
-// listens counts the sessions that listen in the database, which is the test's own.
-const listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND datname = current_database()"
-
 // TestALongQueue: only the first of many waiters listen. The others are shown behind
 // them, and are granted the lock although no release notifies them. The first ones keep their order.
 func TestALongQueue(t *testing.T) {
@@ -32,8 +29,10 @@ func TestALongQueue(t *testing.T) {
 	var mu sync.Mutex // guards served
 	var served []int
 	var all sync.WaitGroup
-	for i := range longQueue {
+	waiters := make([]*pglock.Client, longQueue)
+	for i := range waiters {
 		c := f.open()
+		waiters[i] = c
 		all.Go(func() {
 			l := acquire(t, c, "n")
 			mu.Lock()
@@ -43,7 +42,9 @@ func TestALongQueue(t *testing.T) {
 		})
 		pgtest.Eventually(t, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
 	}
-	until(f, "sessions that listen", first, listens)
+	pgtest.Eventually(t, "the first of them listen", func() bool {
+		return len(slices.DeleteFunc(slices.Clone(waiters), func(c *pglock.Client) bool { return !pglock.Listening(c) })) == first
+	})
 	k := get(t, f.open(), "n")
 	tickets := make([]int64, len(k.Waiters))
 	for i, w := range k.Waiters {

@@ -91,8 +91,11 @@ func (n nemesis) run(t *testing.T, m mode, length time.Duration, seed uint64) ve
 		job.TTL = controlTTL
 	}
 	strike := n.strike
-	if n.name == mixed().name && m == unfenced {
+	switch {
+	case n.name == mixed().name && m == unfenced:
 		strike, job.Only, n.fates = pauseMost, leaseName, nil // what shows most
+	case n.fleet > 0 && m == unlocked:
+		strike = idle // hardly a worker writes while a fleet connects again
 	}
 	a := newArena(t, job, n)
 	if n.fleet > 0 {

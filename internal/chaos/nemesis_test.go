@@ -60,7 +60,7 @@ func nemeses() []nemesis {
 		{name: "VACUUM FULL, REINDEX, ALTER TABLE", control: unlocked, strike: maintain},
 		{name: "old snapshots", control: unlocked, strike: oldSnapshot},
 		{name: "notification queue full", control: unlocked, strike: fillQueue},
-		{name: "fleet", control: unlocked, strike: terminateOften, fleet: 100},
+		{name: "fleet", control: unlocked, strike: terminateOften, fleet: 100, rounds: 3},
 		{name: "disk full", control: unlocked, strike: fillDisk, prepare: moveToSmallDisk},
 		upgrade(),
 	}
@@ -202,6 +202,14 @@ func terminate(a *arena, r *rand.Rand) {
 	})
 }
 
+// recover waits for a few writes, because a slow machine needs many seconds to connect a fleet.
+func (a *arena) recover() {
+	enough := a.count(committed) + workers
+	for end := monotonic() + int64(maxWait); a.count(committed) < enough && monotonic() < end && a.t.Context().Err() == nil; {
+		a.rest(sampling)
+	}
+}
+
 // terminateOften strikes faster than the clients of a fleet connect again. On two cores their dials delay
 // renewals, until leases are lost.
 func terminateOften(a *arena, r *rand.Rand) {
@@ -209,7 +217,7 @@ func terminateOften(a *arena, r *rand.Rand) {
 		for range 1 + r.IntN(8) {
 			terminate(a, r)
 		}
-		a.rest(a.base.TTL / 2) // clients connect again
+		a.recover()
 	})
 	a.rest(a.between(r, 0.5, 1))
 }

@@ -1,6 +1,7 @@
 package pgtx_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/url"
@@ -60,5 +61,59 @@ func TestLoginRejected(t *testing.T) {
 	_, err = conn.Exec(t.Context(), "SET ROLE none; SET SESSION AUTHORIZATION nobody_there")
 	if err == nil || pgtx.LoginRejected(err) {
 		t.Errorf("a statement's error is no rejected login: %v", err)
+	}
+}
+
+// TestUnanswered: a host that accepts connections and does not answer, beside others.
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	server, err := url.Parse(pgtest.URL(t))
+	locktest.OK(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	locktest.OK(t, err)
+	defer listener.Close()
+	silent := listener.Addr().String()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	locktest.OK(t, err)
+	refused := closed.Addr().String()
+	closed.Close()
+	const unreached = "192.0.2.1:5432"
+	for _, tc := range []struct {
+		hosts string
+		want  bool
+	}{
+		{silent, true},
+		{silent + "," + refused, true},
+		{unreached + "," + silent, true},
+		{unreached, true},
+		{refused, true},
+		{silent + "," + server.Host, false}, // which is no standby
+		{server.Host + "," + silent, false},
+		{server.Host, false},
+	} {
+		u := *server
+		u.Host, u.RawQuery = tc.hosts, "connect_timeout=1&target_session_attrs=standby&sslmode=disable"
+		config, err := pgx.ParseConfig(u.String())
+		locktest.OK(t, err)
+		dial := config.DialFunc
+		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address != unreached {
+				return dial(ctx, network, address)
+			}
+			<-ctx.Done()
+			return nil, &net.OpError{Op: "dial", Net: network, Err: ctx.Err()}
+		}
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		if err == nil {
+			_ = conn.Close(t.Context())
+			t.Errorf("%s: connected", tc.hosts)
+			continue
+		}
+		if got := pgtx.Unanswered(err); got != tc.want {
+			t.Errorf("%s: %v, want %v: %v", tc.hosts, got, tc.want, err)
+		}
+	}
+	if pgtx.Unanswered(nil) || pgtx.Unanswered(context.DeadlineExceeded) {
+		t.Error("unanswered without a dial")
 	}
 }

@@ -70,12 +70,17 @@ var RevokePauses = [...]time.Duration{time.Second, 4 * time.Second, 10 * time.Se
 //	7 · 500 ms < ConnectBound: TLS and SCRAM take about seven round trips
 //	ConnectBound ≤ StatementBound: a statement that waited for a failed dial has used up its bound
 //	DialPatience < ConnectBound/2: a second dial starts while the first one hangs
+//	ConnectBound < MaxConnectBound: a busy server has more time for a dial
 //	StatementBound ≤ InitBound
 //	StatementBound < SpareIdle: a connection outlives the pauses of a call that is repeated
 //	LoginPause ≤ MaxLoginPause, 3/2 · MaxLoginPause < StatementBound: a statement outlasts a pause
 const (
 	// ConnectBound limits a dial for each host, unless the connection string has a connect_timeout.
 	ConnectBound = 5 * time.Second
+
+	// MaxConnectBound is what ConnectBound grows to while a server accepts connections, and answers
+	// none in time.
+	MaxConnectBound = time.Minute
 
 	// DialPatience is how long a dial may take before another one is started, unless recent dials
 	// took longer.

@@ -32,6 +32,7 @@ func TestTimingInequalities(t *testing.T) {
 		{"waiters that die with a holder do not delay the next grant", []time.Duration{TicketTTL, DefaultTTL + 1}},
 		{"waiters in line look more and more rarely", []time.Duration{LeastLook, FirstLook, 16 * LookStep, RefreshEvery}},
 		{"looks come before an attempt", []time.Duration{RefreshEvery, QuietPause}},
+		{"a busy server has more time for a dial", []time.Duration{ConnectBound, MaxConnectBound}},
 		{"a dial that hangs gets company", []time.Duration{DialPatience, ConnectBound / 2}},
 		{"the first statements of a connection have the time of one", []time.Duration{StatementBound, InitBound}},
 		{"an end takes longer than a statement", []time.Duration{StatementBound, ConnCloseBound}},

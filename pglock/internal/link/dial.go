@@ -2,19 +2,27 @@ package link
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
+// silenceError is the end of a dial that a server has accepted and left without an answer.
+type silenceError struct{ error }
+
+func (e silenceError) Unwrap() error { return e.error }
+
 // dial opens a connection, runs the application's hooks and checks the server. Each step has its
-// own time limit.
-func (l *Link) dial(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := connect(ctx, l.config.ConnConfig, l.config.BeforeConnect)
+// own time limit. That of the first one is as in connect.
+func (l *Link) dial(ctx context.Context, least time.Duration) (*pgx.Conn, error) {
+	conn, err := connect(ctx, l.config.ConnConfig, l.config.BeforeConnect, least)
 	if err != nil {
 		return nil, err
 	}
@@ -33,9 +41,9 @@ func (l *Link) dial(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// connect opens a connection. Each host has the connect timeout of the connection string, or
-// timing.ConnectBound without one.
-func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Context, *pgx.ConnConfig) error) (*pgx.Conn, error) {
+// connect opens a connection. Each host has the connect timeout of the connection string. Without
+// one it has timing.ConnectBound or least, whichever is longer.
+func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Context, *pgx.ConnConfig) error, least time.Duration) (*pgx.Conn, error) {
 	config = config.Copy()
 	if before != nil { // may set a short-lived password
 		ctx, cancel := context.WithTimeout(ctx, timing.InitBound)
@@ -45,12 +53,21 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 		}
 	}
 	if config.ConnectTimeout <= 0 {
-		config.ConnectTimeout = timing.ConnectBound
+		config.ConnectTimeout = max(timing.ConnectBound, least)
 	}
 	if config.DefaultQueryExecMode == pgx.QueryExecModeDescribeExec {
 		// This mode parses a statement and executes it later, in two transactions. Behind a pooler
 		// in transaction mode the second one may execute another client's statement.
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	var accepted atomic.Bool
+	dialHost := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialHost(ctx, network, address)
+		if err == nil {
+			accepted.Store(true)
+		}
+		return conn, err
 	}
 	// pgx bounds each address. This bounds name lookups and pgconn's hooks, with room for a host
 	// with two addresses.
@@ -58,6 +75,9 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
+		if accepted.Load() && pgtx.Unanswered(err) {
+			err = silenceError{err}
+		}
 		return nil, err
 	}
 	if err := schema.CheckEngine(conn.PgConn()); err != nil {

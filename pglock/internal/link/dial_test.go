@@ -3,6 +3,7 @@ package link_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -16,18 +17,21 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/link"
 )
 
-// TestConnectTimeouts: the connection string's connect_timeout counts, shorter or longer.
+// TestConnectTimeouts: the connection string's connect_timeout counts, shorter or longer, and without
+// one the time that a busy server gets.
 func TestConnectTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		setting     string
-		least, most time.Duration
+		setting           string
+		busy, least, most time.Duration
 	}{
-		{"1", 900 * time.Millisecond, 2500 * time.Millisecond},
-		{"0", 4900 * time.Millisecond, 7 * time.Second},
-		{"8", 7900 * time.Millisecond, 10 * time.Second},
+		{"1", 0, 900 * time.Millisecond, 2500 * time.Millisecond},
+		{"1", 8 * time.Second, 900 * time.Millisecond, 2500 * time.Millisecond},
+		{"0", 0, 4900 * time.Millisecond, 7 * time.Second},
+		{"0", 8 * time.Second, 7900 * time.Millisecond, 10 * time.Second},
+		{"8", 0, 7900 * time.Millisecond, 10 * time.Second},
 	} {
-		t.Run(tc.setting, func(t *testing.T) {
+		t.Run(fmt.Sprint(tc.setting, " ", tc.busy), func(t *testing.T) {
 			t.Parallel()
 			proxy := faultproxy.New(t, address(pgtest.Pool(t).Config().ConnConfig))
 			there, err := url.Parse(proxy.URL(pgtest.URL(t)))
@@ -43,7 +47,7 @@ func TestConnectTimeouts(t *testing.T) {
 			}
 			proxy.Freeze(true)
 			began := time.Now()
-			conn, err := link.Connect(t.Context(), config)
+			conn, err := link.Connect(t.Context(), config, tc.busy)
 			if err == nil {
 				_ = conn.Close(t.Context())
 				t.Fatal("a frozen address was connected to")
@@ -64,7 +68,7 @@ func TestASlowNetworkConnects(t *testing.T) {
 	user := pgtest.UserPool(t, pool, pgtest.Schema(t, pool)).Config().ConnConfig
 	proxy.Delay(250 * time.Millisecond) // each way
 	began := time.Now()
-	conn, err := link.Connect(t.Context(), via(t, user, proxy))
+	conn, err := link.Connect(t.Context(), via(t, user, proxy), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ type PoolConn = pooledConn
 
 // NewTestPool returns a pool that keeps limit connections, each for lifetime or until it was idle
 // for idleTime, or for spareIdle beside another one, which it checks every reapEvery.
-func NewTestPool(limit int, lifetime, idleTime, spareIdle, reapEvery time.Duration, dial func(context.Context) (*pgx.Conn, error)) TestPool {
+func NewTestPool(limit int, lifetime, idleTime, spareIdle, reapEvery time.Duration, dial func(context.Context, time.Duration) (*pgx.Conn, error)) TestPool {
 	return TestPool{newPool(context.Background(), limit, poolTimes{lifetime: lifetime, idleTime: idleTime, spareIdle: spareIdle, reapEvery: reapEvery}, dial)}
 }
 
@@ -43,9 +43,9 @@ func (t TestPool) Counts() (waiting, dialing, open int) {
 }
 
 // Dial opens a connection like the pool of l, with the application's hooks.
-func Dial(ctx context.Context, l *Link) (*pgx.Conn, error) { return l.dial(ctx) }
+func Dial(ctx context.Context, l *Link) (*pgx.Conn, error) { return l.dial(ctx, 0) }
 
 // Connect opens a connection like a Link.
-func Connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
-	return connect(ctx, config, nil)
+func Connect(ctx context.Context, config *pgx.ConnConfig, least time.Duration) (*pgx.Conn, error) {
+	return connect(ctx, config, nil, least)
 }

@@ -38,7 +38,7 @@ func (l *Link) Listen(ctx context.Context, shared string, channels ...string) (b
 	}
 	config = config.Copy()
 	config.OnNotification = nil // it would take the notifications of this connection
-	conn, err := connect(ctx, config, before)
+	conn, err := connect(ctx, config, before, l.pool.leastBound())
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,8 @@ import (
 //     served first.
 //   - Dials are bounded in time and in number, and don't depend on the caller that needed them. If
 //     all dials are slow, another one is started, so that a hung dial delays no caller for long.
+//   - A server that accepts connections and answers none in time is busy with those that its clients
+//     have given up: dials become fewer and more patient until it answers one.
 //   - After a statement times out, the pool pings the connections that have not answered since,
 //     before it uses them again. A slow server loses no connection. Of many dead connections, only
 //     the first costs a time-out.
@@ -32,8 +35,8 @@ import (
 //
 // The pool does not limit the connections in use. Its callers do: see connections.
 type pool struct {
-	dial   func(ctx context.Context) (*pgx.Conn, error) // has its own time limit
-	limit  int                                          // of connections that are kept
+	dial   dialFunc
+	limit  int // of connections that are kept
 	config poolTimes
 
 	ctx     context.Context //nolint:containedctx // of the pool: ends dials and pings
@@ -49,13 +52,18 @@ type pool struct {
 	open     int           // open connections, idle or not, except those being closed
 	resets   int           // a connection that was opened before the last reset is not used again
 	latency  time.Duration
-	reaper   *time.Timer // runs reap, or nil
+	vain     time.Duration // the longest dial since the last answered one that the server accepted and left unanswered
+	reaper   *time.Timer   // runs reap, or nil
 	closed   bool
 
 	rejected error           // of the last login; nil: it was accepted
 	loginAt  time.Time       // no login begins before that
 	logins   backoff.Backoff // pauses between rejected ones
 }
+
+// dialFunc opens a connection. It has its own time limit, which is no shorter than least unless the
+// application has set one.
+type dialFunc func(ctx context.Context, least time.Duration) (*pgx.Conn, error)
 
 // poolTimes are settings of the application's pool that apply here too, and timing.SpareIdle.
 type poolTimes struct {
@@ -81,7 +89,7 @@ type connResult struct {
 	err  error
 }
 
-func newPool(life context.Context, limit int, config poolTimes, dial func(ctx context.Context) (*pgx.Conn, error)) *pool {
+func newPool(life context.Context, limit int, config poolTimes, dial dialFunc) *pool {
 	p := &pool{dial: dial, limit: limit, config: config, logins: backoff.Backoff{First: timing.LoginPause, Max: timing.MaxLoginPause}}
 	p.ctx, p.cancel = context.WithCancel(life)
 	return p
@@ -238,16 +246,24 @@ func (p *pool) popWaiter(then time.Time) *connWaiter {
 	return nil
 }
 
-// dialMore starts dials for the waiting callers, and one more if all dials are slow. The caller
-// holds mu.
+// dialMore starts dials for the waiting callers, or one if the server has answered none lately, and
+// one more if all dials are slow. The caller holds mu.
 func (p *pool) dialMore() {
 	waiting := len(p.renewals) + len(p.others)
-	for !p.closed && waiting > 0 && (p.dialing < waiting || p.prompt == 0) && p.dialing < 2*p.limit &&
+	for !p.closed && waiting > 0 && (p.prompt == 0 || p.dialing < waiting && p.vain == 0) && p.dialing < 2*p.limit &&
 		(p.rejected == nil || p.dialing == 0 && !time.Now().Before(p.loginAt)) {
 		p.dialing++
 		p.prompt++
 		p.running.Go(p.runDial)
 	}
+}
+
+// leastBound returns the shortest time limit of the next dial: twice that of the last one if the
+// server has left it unanswered.
+func (p *pool) leastBound() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(2*p.vain, timing.MaxConnectBound)
 }
 
 func (p *pool) runDial() {
@@ -260,7 +276,7 @@ func (p *pool) runDial() {
 		}
 	}
 	p.mu.Lock()
-	unusual, resets := max(timing.DialPatience, 2*p.latency), p.resets
+	unusual, resets := max(timing.DialPatience, 2*p.latency, p.vain), p.resets
 	p.mu.Unlock()
 	timer := time.AfterFunc(backoff.Jitter(2*unusual), func() { // at random, because a fleet may connect at once
 		p.mu.Lock()
@@ -268,18 +284,21 @@ func (p *pool) runDial() {
 		markSlow()
 		p.dialMore()
 	})
-	conn, err := p.dial(p.ctx)
+	conn, err := p.dial(p.ctx, p.leastBound())
 	timer.Stop()
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	markSlow()
 	p.dialing--
+	if errors.As(err, new(silenceError)) {
+		p.vain = max(p.vain, time.Since(began))
+	}
 	switch {
 	case err == nil:
 		p.rejected = nil
 		p.logins.Reset()
-		p.latency = time.Since(began)
+		p.latency, p.vain = time.Since(began), 0
 		p.open++
 		c := &pooledConn{Conn: conn, resets: p.resets, answered: time.Now()}
 		if p.config.lifetime > 0 {

@@ -31,7 +31,7 @@ func newDialer(t *testing.T) *dialer {
 	return &dialer{config: pgtest.Pool(t).Config().ConnConfig}
 }
 
-func (d *dialer) dial(ctx context.Context) (*pgx.Conn, error) {
+func (d *dialer) dial(ctx context.Context, _ time.Duration) (*pgx.Conn, error) {
 	d.dials.Add(1)
 	if d.hang.Load() {
 		<-ctx.Done()
@@ -41,7 +41,7 @@ func (d *dialer) dial(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // poolOf returns a pool that the test's end closes.
-func poolOf(t *testing.T, limit int, dial func(context.Context) (*pgx.Conn, error)) link.TestPool {
+func poolOf(t *testing.T, limit int, dial func(context.Context, time.Duration) (*pgx.Conn, error)) link.TestPool {
 	t.Helper()
 	p := link.NewTestPool(limit, time.Hour, time.Hour, time.Hour, time.Minute, dial)
 	t.Cleanup(func() { p.Close(context.Background()) })
@@ -83,12 +83,12 @@ func TestPoolReportsNoOldDialFailure(t *testing.T) {
 	d := newDialer(t)
 	fail := make(chan struct{})
 	var first atomic.Bool
-	p := poolOf(t, 4, func(ctx context.Context) (*pgx.Conn, error) {
+	p := poolOf(t, 4, func(ctx context.Context, least time.Duration) (*pgx.Conn, error) {
 		if !first.Swap(true) {
 			<-fail
 			return nil, errors.New("an old failure")
 		}
-		return d.dial(ctx)
+		return d.dial(ctx, least)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
@@ -112,8 +112,8 @@ func TestPoolChecksWhatWasDialedBeforeAReset(t *testing.T) {
 	admin := pgtest.Pool(t)
 	opened, proceed := make(chan uint32, 1), make(chan struct{})
 	var one atomic.Bool
-	p := poolOf(t, 4, func(ctx context.Context) (*pgx.Conn, error) {
-		conn, err := d.dial(ctx)
+	p := poolOf(t, 4, func(ctx context.Context, least time.Duration) (*pgx.Conn, error) {
+		conn, err := d.dial(ctx, least)
 		if err != nil || !one.CompareAndSwap(false, true) { // on a slow machine the pool dials two at once
 			return conn, err
 		}
@@ -210,11 +210,11 @@ func TestPoolReportsWhyADialFailed(t *testing.T) {
 	d := newDialer(t)
 	var fail atomic.Bool
 	fail.Store(true)
-	p := poolOf(t, 2, func(ctx context.Context) (*pgx.Conn, error) {
+	p := poolOf(t, 2, func(ctx context.Context, least time.Duration) (*pgx.Conn, error) {
 		if fail.Load() {
 			return nil, refused
 		}
-		return d.dial(ctx)
+		return d.dial(ctx, least)
 	})
 	if _, err := p.Acquire(t.Context(), false); !errors.Is(err, refused) {
 		t.Errorf("want the dial's error, got %v", err)
@@ -292,7 +292,7 @@ func TestPoolPingsWhatItSuspects(t *testing.T) {
 	through := via(t, d.config, proxy)
 	var first atomic.Bool
 	first.Store(true)
-	p := poolOf(t, 4, func(ctx context.Context) (*pgx.Conn, error) {
+	p := poolOf(t, 4, func(ctx context.Context, least time.Duration) (*pgx.Conn, error) {
 		if first.CompareAndSwap(true, false) {
 			return pgx.ConnectConfig(ctx, through.Copy())
 		}
