@@ -67,7 +67,7 @@ var measured = map[string][]string{
 		"then counts for up to {NestedWaitTTL} more.",
 		"as long as its ticket: for {KeepTicket} if it waits for several names",
 		"may take {ConnectBound} for each host, or the connect_timeout of the connection string. Hooks and the first statements of a connection have {InitBound}.",
-		"twice the time of the longest, up to {MaxConnectBound}, until one is answered.",
+		"twice the time of the longest so far, up to {MaxConnectBound}, and starts",
 		"stays in flight for up to {StatementBound}.",
 		"Acquire keeps trying for {OutagePatience}.",
 	},

@@ -276,7 +276,7 @@ func (p *pool) runDial() {
 		}
 	}
 	p.mu.Lock()
-	unusual, resets := max(timing.DialPatience, 2*p.latency, p.vain), p.resets
+	unusual, resets := max(timing.DialPatience, 2*p.latency, p.vain/3), p.resets
 	p.mu.Unlock()
 	timer := time.AfterFunc(backoff.Jitter(2*unusual), func() { // at random, because a fleet may connect at once
 		p.mu.Lock()
