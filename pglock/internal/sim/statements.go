@@ -64,12 +64,20 @@ func (j *judge) before(t *trip) {
 	}
 }
 
+// mayBeNew reports whether the attempt may have made the row of its name, which the server does if others
+// wait for it.
+func (j *judge) mayBeNew(r *leasetable.Request) bool {
+	l := j.lines[r.Name]
+	return l == nil || l.size == 0
+}
+
 // after notes the answer to a statement.
 func (j *judge) after(t *trip, answer any, err error) {
 	switch a := answer.(type) {
 	case []leasetable.Grant:
 		granted := func(g leasetable.Grant) bool { return g.Outcome == leasetable.Granted }
-		j.unchanged = t.message.Op != "acquire_slots" && !slices.ContainsFunc(a, granted)
+		asked, _ := t.message.About.([]*leasetable.Request)
+		j.unchanged = t.message.Op != "acquire_slots" && !slices.ContainsFunc(a, granted) && !slices.ContainsFunc(asked, j.mayBeNew)
 	case leasetable.Grant:
 		if t.message.Reader != 0 && a.Outcome == leasetable.Granted {
 			j.upgraded[t.message.Reader] = a.Token
