@@ -31,7 +31,8 @@ func Unanswered(err error) bool {
 	attempts, _ := attemptsOf(err)
 	return len(attempts) > 0 && !slices.ContainsFunc(attempts, func(attempt error) bool {
 		var op *net.OpError
-		return !pgconn.Timeout(attempt) && !(errors.As(attempt, &op) && op.Op == "dial")
+		unreached := errors.As(attempt, &op) && op.Op == "dial"
+		return !unreached && !pgconn.Timeout(attempt)
 	})
 }
 

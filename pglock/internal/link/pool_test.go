@@ -292,7 +292,7 @@ func TestPoolPingsWhatItSuspects(t *testing.T) {
 	through := via(t, d.config, proxy)
 	var first atomic.Bool
 	first.Store(true)
-	p := poolOf(t, 4, func(ctx context.Context, least time.Duration) (*pgx.Conn, error) {
+	p := poolOf(t, 4, func(ctx context.Context, _ time.Duration) (*pgx.Conn, error) {
 		if first.CompareAndSwap(true, false) {
 			return pgx.ConnectConfig(ctx, through.Copy())
 		}
