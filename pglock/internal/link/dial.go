@@ -14,10 +14,10 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
-// silenceError is the end of a dial that a server has accepted and left without an answer.
-type silenceError struct{ error }
+// unansweredError is the end of a dial that a server has accepted and left without an answer.
+type unansweredError struct{ error }
 
-func (e silenceError) Unwrap() error { return e.error }
+func (e unansweredError) Unwrap() error { return e.error }
 
 // dial opens a connection, runs the application's hooks and checks the server. Each step has its
 // own time limit. That of the first one is as in connect.
@@ -76,7 +76,7 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		if accepted.Load() && pgtx.Unanswered(err) {
-			err = silenceError{err}
+			err = unansweredError{err}
 		}
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -54,6 +55,15 @@ func TestConnectTimeouts(t *testing.T) {
 			}
 			if took := time.Since(began); took < tc.least || took > tc.most {
 				t.Errorf("gave up after %v, want %v to %v: %v", took, tc.least, tc.most, err)
+			}
+			if !link.Unanswered(err) {
+				t.Errorf("an accepted dial was not answered: %v", err)
+			}
+			config.DialFunc = func(_ context.Context, network, _ string) (net.Conn, error) {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: context.DeadlineExceeded}
+			}
+			if _, err = link.Connect(t.Context(), config, tc.busy); err == nil || link.Unanswered(err) {
+				t.Errorf("a host that is not reached was busy: %v", err)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,9 @@ func (t TestPool) Counts() (waiting, dialing, open int) {
 
 // Dial opens a connection like the pool of l, with the application's hooks.
 func Dial(ctx context.Context, l *Link) (*pgx.Conn, error) { return l.dial(ctx, 0) }
+
+// Unanswered reports whether a server has accepted a dial that failed, and left it unanswered.
+func Unanswered(err error) bool { return errors.As(err, new(unansweredError)) }
 
 // Connect opens a connection like a Link.
 func Connect(ctx context.Context, config *pgx.ConnConfig, least time.Duration) (*pgx.Conn, error) {

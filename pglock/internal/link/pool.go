@@ -52,9 +52,12 @@ type pool struct {
 	open     int           // open connections, idle or not, except those being closed
 	resets   int           // a connection that was opened before the last reset is not used again
 	latency  time.Duration
-	vain     time.Duration // the longest dial since the last answered one that the server accepted and left unanswered
-	reaper   *time.Timer   // runs reap, or nil
+	reaper   *time.Timer // runs reap, or nil
 	closed   bool
+
+	// The longest dial since the last answered one that the server has accepted and left unanswered, at
+	// most timing.MaxConnectBound; 0 without one.
+	unanswered time.Duration
 
 	rejected error           // of the last login; nil: it was accepted
 	loginAt  time.Time       // no login begins before that
@@ -250,7 +253,7 @@ func (p *pool) popWaiter(then time.Time) *connWaiter {
 // one more if all dials are slow. The caller holds mu.
 func (p *pool) dialMore() {
 	waiting := len(p.renewals) + len(p.others)
-	for !p.closed && waiting > 0 && (p.prompt == 0 || p.dialing < waiting && p.vain == 0) && p.dialing < 2*p.limit &&
+	for !p.closed && waiting > 0 && (p.prompt == 0 || p.dialing < waiting && p.unanswered == 0) && p.dialing < 2*p.limit &&
 		(p.rejected == nil || p.dialing == 0 && !time.Now().Before(p.loginAt)) {
 		p.dialing++
 		p.prompt++
@@ -258,12 +261,12 @@ func (p *pool) dialMore() {
 	}
 }
 
-// leastBound returns the shortest time limit of the next dial: twice that of the last one if the
-// server has left it unanswered.
+// leastBound returns the shortest time limit of the next dial for each host: twice the time of the
+// longest one that the server has left unanswered.
 func (p *pool) leastBound() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return min(2*p.vain, timing.MaxConnectBound)
+	return min(2*p.unanswered, timing.MaxConnectBound)
 }
 
 func (p *pool) runDial() {
@@ -276,7 +279,7 @@ func (p *pool) runDial() {
 		}
 	}
 	p.mu.Lock()
-	unusual, resets := max(timing.DialPatience, 2*p.latency, p.vain/3), p.resets
+	unusual, resets := max(timing.DialPatience, 2*p.latency, p.unanswered/3), p.resets
 	p.mu.Unlock()
 	timer := time.AfterFunc(backoff.Jitter(2*unusual), func() { // at random, because a fleet may connect at once
 		p.mu.Lock()
@@ -291,14 +294,14 @@ func (p *pool) runDial() {
 	defer p.mu.Unlock()
 	markSlow()
 	p.dialing--
-	if errors.As(err, new(silenceError)) {
-		p.vain = max(p.vain, time.Since(began))
+	if errors.As(err, new(unansweredError)) {
+		p.unanswered = max(p.unanswered, min(time.Since(began), timing.MaxConnectBound))
 	}
 	switch {
 	case err == nil:
 		p.rejected = nil
 		p.logins.Reset()
-		p.latency, p.vain = time.Since(began), 0
+		p.latency, p.unanswered = time.Since(began), 0
 		p.open++
 		c := &pooledConn{Conn: conn, resets: p.resets, answered: time.Now()}
 		if p.config.lifetime > 0 {
