@@ -163,8 +163,7 @@ func (t *trip) arriveIn(d time.Duration) {
 func (n *Node) stall(d time.Duration) {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
-	n.restUntil = time.Now().Add(d)
-	n.struck = n.restUntil
+	n.rest(time.Now().Add(d))
 }
 
 // caller is a call that waits for a name.

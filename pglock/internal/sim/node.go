@@ -30,8 +30,8 @@ type Node struct {
 	calls     map[call]*calls
 	wire      chan struct{} // closed when the connections are cut
 	sessions  []backend.Listener
-	restUntil time.Time
-	struck    time.Time            // by the last fault that delays it
+	restUntil time.Time            // no message moves
+	struck    time.Time            // until when a fault has delayed it
 	refused   map[string]time.Time // statements, by the last such fault
 	hindered  map[string]time.Time // what statements are about, by the end of the last fault that delays one
 	crashed   bool
@@ -217,17 +217,28 @@ func (n *Node) crash() {
 	n.alive.end()
 }
 
+// delayed notes a fault that delays all statements until then. An earlier one may last for longer.
+// The caller holds the world's mu, as that of rest.
+func (n *Node) delayed(until time.Time) {
+	n.struck, n.hindered[allStatements] = later(n.struck, until), later(n.hindered[allStatements], until)
+}
+
+// rest lets no message move until then, or for longer if a longer rest has begun.
+func (n *Node) rest(until time.Time) {
+	n.restUntil = later(n.restUntil, until)
+	n.delayed(until)
+}
+
 // blockedFor returns how long no message moves.
 func (n *Node) blockedFor() time.Duration {
 	w := n.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	until := n.restUntil
-	if w.busyUntil.After(until) {
-		until = w.busyUntil
-	}
-	return time.Until(until)
+	return time.Until(later(n.restUntil, w.busyUntil))
 }
+
+// later returns the later one of two times.
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // Begin begins a transaction, as pglocktest.Locks.Begin does.
 func (n *Node) Begin(ctx context.Context) (pgx.Tx, error) { return n.store.Begin(ctx) }

@@ -260,7 +260,7 @@ func (n *Node) suffers(op, about string, k kind) {
 	case k == refused && op != "upgrade" && now.Sub(n.refused[op]) > 5*time.Second: // an upgrade ends the reader then
 		n.refused[op] = now
 	default:
-		n.struck = now
+		n.struck = later(n.struck, now)
 	}
 }
 

@@ -181,7 +181,7 @@ func (w *World) strike(i int, f Fault) {
 	until := time.Now().Add(f.For)
 	switch f.Kind {
 	case hangs:
-		w.busyUntil = until
+		w.busyUntil = later(w.busyUntil, until)
 	case restarts:
 		w.server.Crash()
 	case fails:
@@ -199,12 +199,12 @@ func (w *World) strike(i int, f Fault) {
 		if n.dead || f.Node >= 0 && n.slot != f.Node {
 			continue
 		}
-		n.struck, n.hindered[allStatements] = until, until
+		n.delayed(until)
 		switch f.Kind {
 		case rests:
-			n.restUntil = until
+			n.rest(until)
 		case crashes:
-			n.restUntil = until
+			n.rest(until)
 			n.crash()
 		case cut, restarts, fails:
 			n.cut()
