@@ -294,8 +294,8 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g leasetable.Grant, 
 		return g, stepSleep, nil // until the hand-off ends
 	}
 	g, err = w.attempt(ctx, w.bargeOr(ticket), how == stepAcquireFull)
-	used := err == nil && (g.Outcome == leasetable.Granted || g.Invalid) && !w.cfg.barging
-	w.entry.EndAttempt(w.id, ticket, err == nil, used)
+	granted := g.Outcome == leasetable.Granted && int64(g.Token) > ticket // else a late attempt was, before the ticket was drawn
+	w.entry.EndAttempt(w.id, ticket, err == nil, err == nil && (granted || g.Invalid) && !w.cfg.barging)
 	switch {
 	case err != nil:
 		return g, stepSleep, err

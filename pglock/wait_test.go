@@ -65,6 +65,38 @@ func TestP46_SubscribeThenCheckAgain(t *testing.T) {
 	})
 }
 
+// lateAttempt is a store where an attempt of a call arrives just before the call draws a ticket.
+type lateAttempt struct {
+	backend.Store
+	arrives func(r *leasetable.Request)
+}
+
+func (s lateAttempt) Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, listens bool) (leasetable.Position, error) {
+	s.arrives(r)
+	return s.Store.Join(ctx, client, r, waited, listens)
+}
+
+// TestALateGrantUsesNoTicketUp: the attempt after the ticket finds a grant that was made before it. The ticket is
+// deleted, so that it keeps no other client from the lock.
+func TestALateGrantUsesNoTicketUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, f fake) {
+		held := try(t, f.open(), "n", pglock.WithTTL(time.Hour))
+		c := f.through(func(s backend.Store) backend.Store {
+			return lateAttempt{s, func(r *leasetable.Request) {
+				release(t, held)
+				_, err := s.AcquireFull(t.Context(), []*leasetable.Request{r})
+				must(t, err)
+			}}
+		}).open()
+		l := acquire(t, c, "n")
+		synctest.Wait()
+		if row := f.row("n"); row.Token != l.Token() || len(row.Waiters) > 0 {
+			t.Errorf("the lease has the token %d, and the lock: %+v", l.Token(), row)
+		}
+		release(t, l)
+	})
+}
+
 // TestAnInvalidTicketIsNotDrawnInALoop: each new ticket is invalid at once, since the lock's row is
 // from a cluster with larger tickets. A waiter pauses before it draws another.
 func TestAnInvalidTicketIsNotDrawnInALoop(t *testing.T) {

@@ -40,7 +40,7 @@ type line struct {
 	blocked time.Time // the last look at which the lock was not free for the head
 	head    int64
 	since   time.Time // when head became the head
-	redrawn time.Time // when the head's client drew another ticket; the server may then take the next waiter for silent
+	redrawn time.Time // when the head's client drew another ticket: the next waiter, which no release tells of a free lock, is soon silent
 }
 
 func newOrder() order {
@@ -232,7 +232,7 @@ func (j *judge) inOrder(l *line, g memory.Grant, what event) {
 			wanted += w.Weight
 		}
 	}
-	if before == 0 || l.room(now) >= wanted || now.Sub(l.redrawn) < timing.HeadGrace {
+	if before == 0 || l.room(now) >= wanted || now.Sub(l.redrawn) < timing.HeadGrace || l.redrawn.After(l.blocked) {
 		return
 	}
 	if now.Sub(l.full) < timing.HeadGrace {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/pglock/pglock-go/pglock/internal/memory"
 )
 
 // worlds is the number of worlds in the short form.
@@ -50,5 +52,24 @@ func TestAShortFaultEndsNoLongOne(t *testing.T) {
 	w.strike(0, Fault{Node: -1, Kind: hangs, For: time.Second})
 	if w.busyUntil != busy {
 		t.Errorf("the server hangs until %v, want %v", w.busyUntil, busy)
+	}
+}
+
+// TestAHeadThatDrawsAnotherTicket takes with it what a release has told it, so the next waiter may be skipped: not if
+// the lock became free after that, or without another ticket.
+func TestAHeadThatDrawsAnotherTicket(t *testing.T) {
+	for when, redrawn := range map[string]time.Duration{"while the lock is free": -2 * time.Second, "before": -4 * time.Second, "never": -time.Hour} {
+		w := newWorld(plan{})
+		j, now := &w.judge, time.Now()
+		j.clients["b"] = w.newNode(0, "worker 1")
+		j.asking["request"] = asked{ticket: 7}
+		l := &line{
+			name: "n", queue: []memory.Ticket{{Number: 5, Client: "b", Weight: 1, Expires: now.Add(time.Minute)}}, size: 1,
+			full: now.Add(-3 * time.Second), blocked: now.Add(-3 * time.Second), since: now.Add(-2 * time.Second), redrawn: now.Add(redrawn),
+		}
+		j.inOrder(l, memory.Grant{Name: "n", Size: 1, Weight: 1, Request: "request"}, event{})
+		if skipped := len(w.failures) > 0; skipped != (redrawn < -3*time.Second) {
+			t.Errorf("%s: %v", when, w.failures)
+		}
 	}
 }
