@@ -78,7 +78,7 @@ func (j *judge) orphans() {
 		for _, l := range n.leases() {
 			have[l.Token()] = true
 			at, revoked := j.revokedAt[l.Token()]
-			if revoked && now.Sub(at) > Noticed && now.Before(l.Deadline()) && l.Err() == nil && j.healthy(n) {
+			if revoked && now.Sub(at) > Noticed && now.Before(l.Deadline()) && l.Err() == nil && !j.excused[l.Token()] && j.healthy(n) {
 				j.world.failf("revoke: %s does not know that its grant of %q, token %d, was revoked %v ago", n.name, l.Name(), l.Token(), now.Sub(at))
 				delete(j.revokedAt, l.Token())
 			}
@@ -123,7 +123,7 @@ func (j *judge) extends(n *Node, l *pglock.Lease, f fencing.Fence, deadline time
 
 // afterHold judges a new grant of a name whose last one had a shortest hold.
 func (j *judge) afterHold(g memory.Grant, what event) {
-	if until := j.reserved[g.Name]; time.Now().Before(until) && !j.rewound {
+	if until := j.reserved[g.Name]; time.Now().Before(until) {
 		j.world.failf("hold: %q is granted, token %d, %v before the shortest hold of the last grant is over (%v)", g.Name, g.Token, time.Until(until), what)
 	}
 }

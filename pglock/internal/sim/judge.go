@@ -27,6 +27,7 @@ type judge struct {
 	givenUp   map[string]bool         // requests whose grants were lost or handed over
 	waits     map[waiting][]time.Time // since when calls wait
 	rewound   bool                    // the plan has changed grants since the last look
+	rewoundAt time.Time               // when it did so for the last time
 	unchanged bool                    // by this statement
 	expiry    time.Time               // when a look comes because a grant expires
 	over      bool
@@ -213,7 +214,9 @@ func (j *judge) see(l *line, g memory.Grant, what event) *grantSeen {
 		j.world.failf("I5: the grant of %q, token %d, lives again (%v)", g.Name, g.Token, what)
 	}
 	j.longest[g.Name] = max(j.longest[g.Name], time.Until(g.Expires))
-	if seen.live, seen.Grant = true, g; g.Asked && seen.asked.IsZero() {
+	if seen.live, seen.Grant = true, g; !g.Asked { // or a failover has lost the request
+		seen.asked = time.Time{}
+	} else if seen.asked.IsZero() {
 		seen.asked = time.Now()
 	}
 	if j.excused[g.Token] {
@@ -252,9 +255,11 @@ func (j *judge) trust(what event) {
 	}
 }
 
-// excuse excuses the grants that live and whose end the plan has changed.
+// excuse excuses the grants that live and whose end the plan has changed, and forgets the shortest holds of
+// those that were released.
 func (j *judge) excuse(changed func(f fencing.Fence, until time.Time) bool) {
-	j.rewound = true
+	j.rewound, j.rewoundAt = true, time.Now()
+	clear(j.reserved)
 	for _, l := range j.all {
 		for _, g := range l.grants {
 			if changed(fencing.Fence{Name: g.Name, Token: g.Token}, g.Expires) && g.Expires.After(time.Now()) {
@@ -296,8 +301,9 @@ func (j *judge) hooks(n *Node) observe.Hooks {
 					j.givesUp(e.Name, e.Token)
 				}
 				w.tracef("%s: release of %q, token %d: %v", n.name, e.Name, e.Token, e.Err)
-				if d := j.holds[e.Token]; d > 0 && e.Err == nil && !j.excused[e.Token] {
-					j.reserved[e.Name] = j.grants[e.Name][e.Token].first.Add(d)
+				// The release may have been lost while its answer was on its way.
+				if seen, d := j.grants[e.Name][e.Token], j.holds[e.Token]; d > 0 && e.Err == nil && !j.excused[e.Token] && seen.first.After(j.rewoundAt) {
+					j.reserved[e.Name] = seen.first.Add(d)
 				}
 				if e.Err == nil && !j.excused[e.Token] && j.live(e.Name, e.Token) {
 					w.failf("release: %s has released %q, token %d, without an error, and the grant lives", n.name, e.Name, e.Token)

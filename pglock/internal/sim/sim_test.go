@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock/internal/memory"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // worlds is the number of worlds in the short form.
@@ -71,5 +73,24 @@ func TestAHeadThatDrawsAnotherTicket(t *testing.T) {
 		if skipped := len(w.failures) > 0; skipped != (redrawn < -3*time.Second) {
 			t.Errorf("%s: %v", when, w.failures)
 		}
+	}
+}
+
+// TestAFailoverLosesAShortestHold, also of a release whose answer arrives after it.
+func TestAFailoverLosesAShortestHold(t *testing.T) {
+	w := newWorld(plan{})
+	j := &w.judge
+	released := func(token fencing.Token) bool {
+		j.holds[token] = time.Hour
+		j.hooks(w.newNode(0, "worker 1")).Release(t.Context(), observe.ReleaseEvent{Name: "n", Token: token})
+		return !j.reserved["n"].IsZero()
+	}
+	j.grants["n"] = map[fencing.Token]*grantSeen{1: {first: time.Now()}}
+	before := released(1)
+	w.strike(0, Fault{Node: -1, Kind: fails})
+	lost, late := j.reserved["n"].IsZero(), released(1)
+	j.grants["n"][2] = &grantSeen{first: time.Now()}
+	if after := released(2); !before || !lost || late || !after {
+		t.Errorf("reserved: before the failover %v, after it %v, by a late answer %v, by the next grant %v", before, !lost, late, after)
 	}
 }

@@ -188,7 +188,6 @@ func (w *World) strike(i int, f Fault) {
 		w.failOver(i)
 	case steps:
 		w.judge.excuse(func(fencing.Fence, time.Time) bool { return true })
-		clear(w.judge.reserved)
 		w.server.Advance(f.Step)
 	}
 	if f.Kind == full || f.Kind == restarts || f.Kind == fails {
