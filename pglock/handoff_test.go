@@ -217,21 +217,33 @@ func TestI9_AHandOffToACallerThatLeaves(t *testing.T) {
 	}
 }
 
-// TestAHandOffWhoseAnswerIsLost: the lock is the successor's, or was released, and the release has not failed.
+// TestAHandOffWhoseAnswerIsLost: the lock is the successor's, or was released, and the release has not failed. The
+// successor's ticket, which a hand-off does not use up, is deleted.
 func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, f fake) {
 		lost := 0
 		c := f.through(func(s backend.Store) backend.Store {
 			return handOffs{s, func() error { lost++; return io.ErrUnexpectedEOF }}
 		}).open(pglock.WithTTL(time.Hour))
-		held := try(t, c, "n")
-		got := f.waits(c.Lock("n"))
-		release(t, held)
-		release(t, next(t, got))
-		rest(t, time.Second)
-		f.empty("n")
-		if lost == 0 {
-			t.Error("control: no answer was lost")
+		for waits, tickets := range map[time.Duration]int{0: 0, time.Second: 1} {
+			held := try(t, c, "n")
+			got := f.waits(c.Lock("n"))
+			rest(t, waits)
+			if row := f.row("n"); len(row.Waiters) != tickets {
+				t.Errorf("control: after %v: %+v", waits, row)
+			}
+			release(t, held)
+			l := next(t, got)
+			synctest.Wait()
+			if row := f.row("n"); row.Token != l.Token() || len(row.Waiters) > 0 {
+				t.Errorf("the lease has the token %d, and the lock: %+v", l.Token(), row)
+			}
+			release(t, l)
+			rest(t, time.Second)
+			f.empty("n")
+		}
+		if lost != 2 {
+			t.Errorf("control: %d answers were lost", lost)
 		}
 	})
 }

@@ -294,7 +294,8 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g leasetable.Grant, 
 		return g, stepSleep, nil // until the hand-off ends
 	}
 	g, err = w.attempt(ctx, w.bargeOr(ticket), how == stepAcquireFull)
-	granted := g.Outcome == leasetable.Granted && int64(g.Token) > ticket // else a late attempt was, before the ticket was drawn
+	// A hand-off is without a ticket, and an attempt that arrived before the ticket was drawn is without this one.
+	granted := g.Outcome == leasetable.Granted && w.lost == 0 && int64(g.Token) > ticket
 	w.entry.EndAttempt(w.id, ticket, err == nil, err == nil && (granted || g.Invalid) && !w.cfg.barging)
 	switch {
 	case err != nil:
