@@ -68,7 +68,7 @@ func (j *judge) revokes(token fencing.Token, answer leasetable.GrantCall) {
 // orphans judges the grants that no lease is for, and the leases whose grants were revoked.
 func (j *judge) orphans() {
 	now := time.Now()
-	have := map[fencing.Token]bool{}
+	have := map[string]bool{} // requests: the client of a lease revokes later what else they are granted
 	owners := map[string]*Node{}
 	for _, n := range j.world.nodes {
 		if n.Client == nil || n.left || n.dead {
@@ -76,7 +76,9 @@ func (j *judge) orphans() {
 		}
 		owners[n.name] = n
 		for _, l := range n.leases() {
-			have[l.Token()] = true
+			if seen := j.grants[l.Fences()[0].Name][l.Token()]; seen != nil {
+				have[seen.Request] = true
+			}
 			at, revoked := j.revokedAt[l.Token()]
 			if revoked && now.Sub(at) > Noticed && now.Before(l.Deadline()) && l.Err() == nil && !j.excused[l.Token()] && j.healthy(n) {
 				j.world.failf("revoke: %s does not know that its grant of %q, token %d, was revoked %v ago", n.name, l.Name(), l.Token(), now.Sub(at))
@@ -90,7 +92,7 @@ func (j *judge) orphans() {
 			return
 		}
 		forgotten := !seen.lost.IsZero() && n != nil && n.struck.After(seen.lost)
-		if have[g.Token] || forgotten || seen.ownerless || n == nil || n.leaving || j.excused[g.Token] || j.upgraded[g.Token] != 0 || now.Before(n.restUntil) || now.Before(j.world.busyUntil) {
+		if have[g.Request] || forgotten || seen.ownerless || n == nil || n.leaving || j.excused[g.Token] || j.upgraded[g.Token] != 0 || now.Before(n.restUntil) || now.Before(j.world.busyUntil) {
 			seen.held = now
 			return
 		}
