@@ -40,7 +40,7 @@ type line struct {
 	blocked time.Time // the last look at which the lock was not free for the head
 	head    int64
 	since   time.Time // when head became the head
-	redrawn time.Time // when the head's client drew another ticket: the next waiter, which no release tells of a free lock, is soon silent
+	redrawn time.Time // when the head's client drew another ticket
 }
 
 func newOrder() order {
@@ -195,6 +195,10 @@ func (l *line) lacked(n int, now time.Time) (last time.Time) {
 	return last
 }
 
+// untold reports whether no release has told the head that the lock is free: the one before it was told, and has drawn
+// another ticket.
+func (l *line) untold() bool { return l.redrawn.After(l.blocked) }
+
 // wanted is how many permits the head wants.
 func (l *line) wanted() int {
 	if len(l.queue) > 0 {
@@ -232,7 +236,7 @@ func (j *judge) inOrder(l *line, g memory.Grant, what event) {
 			wanted += w.Weight
 		}
 	}
-	if before == 0 || l.room(now) >= wanted || now.Sub(l.redrawn) < timing.HeadGrace || l.redrawn.After(l.blocked) {
+	if before == 0 || l.room(now) >= wanted || now.Sub(l.redrawn) < timing.HeadGrace || l.untold() {
 		return
 	}
 	if now.Sub(l.full) < timing.HeadGrace {
@@ -256,7 +260,7 @@ func (j *judge) idle() {
 			free = l.blocked
 		}
 		bound := Lagging
-		if j.quiet() {
+		if j.quiet() && !l.untold() {
 			bound = Prompt
 		}
 		if n := j.owner(l.queue[0]); n != nil && j.healthy(n) && !j.wantsMore(n, l.name) && now.Sub(free) > bound {

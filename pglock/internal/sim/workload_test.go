@@ -314,7 +314,8 @@ func (a *actor) use(l *pglock.Lease, err error) {
 	_ = l.Release(a.ctx)
 }
 
-// upgrade returns the lease that it leaves: if the answer was lost, the reader's must not be trusted.
+// upgrade returns the lease that it leaves: if the answer was lost, the reader's must not be trusted. Of a
+// statement that arrives again after its answer, which TCP does not do, no client can know.
 func (a *actor) upgrade(l *pglock.Lease) *pglock.Lease {
 	up, err := l.TryUpgrade(a.ctx)
 	if err == nil {
@@ -322,7 +323,9 @@ func (a *actor) upgrade(l *pglock.Lease) *pglock.Lease {
 	}
 	a.stage.w.mu.Lock()
 	defer a.stage.w.mu.Unlock()
-	if j, t := &a.stage.w.judge, l.Token(); time.Now().Before(l.Deadline()) && l.Err() == nil && j.upgraded[t] != 0 && !j.live(l.Name(), t) {
+	j, t := &a.stage.w.judge, l.Token()
+	writer := j.grants[l.Name()][j.upgraded[t]]
+	if time.Now().Before(l.Deadline()) && l.Err() == nil && writer != nil && !writer.ownerless && !j.live(l.Name(), t) {
 		a.stage.w.failf("I3: %s trusts its lease of %q, token %d, whose grant an upgrade has ended: %v", a.name, l.Name(), t, err)
 	}
 	return l
