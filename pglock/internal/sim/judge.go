@@ -335,13 +335,27 @@ func (j *judge) endWait(n *Node, e observe.AcquireEvent) {
 	}
 }
 
-// starved reports calls that have waited for longer than a bound, at a time when nothing is in their way.
+// starved reports calls that have waited for longer than a bound, without faults, for a lock that has been free for
+// long, or that others were granted more often than their order explains: each of them waited before this call,
+// or came once after it had lost its place.
 func (j *judge) starved(bound time.Duration) {
+	callers := map[string]int{}
+	for calls, all := range j.waits {
+		callers[calls.name] += len(all)
+	}
 	for calls, all := range j.waits {
 		for _, at := range all {
+			d, granted := time.Since(at), 0
+			for _, seen := range j.grants[calls.name] {
+				if seen.first.After(at) {
+					granted++
+				}
+			}
+			l := j.lines[calls.name]
+			free := l == nil || time.Since(l.full) > bound/2
 			// A long lease of a process that has crashed explains a long wait.
-			if d := time.Since(at); d > bound && !calls.node.dead && j.longest[calls.name] < bound/2 {
-				j.world.failf("I6: a call of %s has waited for %q for %v", calls.node.name, calls.name, d)
+			if d > bound && (free || granted > 3*callers[calls.name]) && !calls.node.dead && j.longest[calls.name] < bound/2 {
+				j.world.failf("I6: a call of %s has waited for %q for %v, and others were granted it %d times", calls.node.name, calls.name, d, granted)
 			}
 		}
 	}

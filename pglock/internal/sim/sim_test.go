@@ -94,3 +94,25 @@ func TestAFailoverLosesAShortestHold(t *testing.T) {
 		t.Errorf("reserved: before the failover %v, after it %v, by a late answer %v, by the next grant %v", before, !lost, late, after)
 	}
 }
+
+// TestStarved: a call waits for long behind others that hold a lock for long. It is starved if the lock is free, or if
+// it is passed over.
+func TestStarved(t *testing.T) {
+	for name, is := range map[string]struct {
+		granted int
+		free    time.Duration
+		starved bool
+	}{"held": {3, 0, false}, "free": {1, Starved, true}, "passed over": {4, 0, true}} {
+		w := newWorld(plan{})
+		j, now := &w.judge, time.Now()
+		j.waits[waiting{w.newNode(0, "worker 1"), "n"}] = []time.Time{now.Add(-2 * Starved)}
+		j.lines["n"] = &line{name: "n", full: now.Add(-is.free)}
+		j.grants["n"] = map[fencing.Token]*grantSeen{}
+		for token := range fencing.Token(is.granted) {
+			j.grants["n"][token+1] = &grantSeen{first: now.Add(-Starved)}
+		}
+		if j.starved(Starved); is.starved != (len(w.failures) > 0) {
+			t.Errorf("%s: %v", name, w.failures)
+		}
+	}
+}
