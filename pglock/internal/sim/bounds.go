@@ -26,6 +26,7 @@ const (
 
 	Noticed = 18 * time.Second // until the holder of a revoked grant knows: its next renewal
 	Heard   = 3 * time.Second  // with a listening connection that is new
+	Late    = 8 * time.Second  // of a message
 )
 
 // bounds is what the judge knows of things that must end soon.
@@ -141,7 +142,8 @@ func (j *judge) listens(n *Node) {
 }
 
 // signaled notes that a process was notified of a request to one of its holders, or perhaps to one whose
-// grant is on its way: soon it knows of it.
+// grant is on its way: soon it knows of it. If its answer is late, many others may have come meanwhile,
+// of which a client remembers few.
 func (j *judge) signaled(n *Node, token fencing.Token) {
 	j.knowsSoon(n, "it was notified", func(l *pglock.Lease) bool { return l.Token() == token })
 }
@@ -152,7 +154,7 @@ func (j *judge) knowsSoon(n *Node, after string, which func(*pglock.Lease) bool)
 		w := j.world
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if n.dead || n.leaving || !n.struck.Before(began) || time.Since(w.busyUntil) < Heard || time.Since(n.restUntil) < Heard {
+		if n.dead || n.leaving || !n.struck.Before(began.Add(-Late)) || time.Since(w.busyUntil) < Heard || time.Since(n.restUntil) < Heard {
 			return
 		}
 		for _, l := range n.leases() {

@@ -181,7 +181,7 @@ type fate struct {
 // draw returns the fate of a message, by a source that its key has seeded.
 func (p *plan) draw(r *rand.Rand, f Fault, now time.Duration) fate {
 	m := fate{
-		there: latency(r), back: latency(r), extra: between(r, 0, time.Duration(1+7*r.IntN(2))*time.Second), patience: between(r, 0, 5*time.Second), arrives: r.IntN(2) == 0, code: r.IntN(len(refusals)), caller: r.IntN(16),
+		there: latency(r), back: latency(r), extra: between(r, 0, []time.Duration{time.Second, Late}[r.IntN(2)]), patience: between(r, 0, 5*time.Second), arrives: r.IntN(2) == 0, code: r.IntN(len(refusals)), caller: r.IntN(16),
 	}
 	rate, kinds := p.rate, p.kinds
 	switch f.Op {
