@@ -232,8 +232,12 @@ func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
 			if row := f.row("n"); len(row.Waiters) != tickets {
 				t.Errorf("control: after %v: %+v", waits, row)
 			}
+			released := time.Now()
 			release(t, held)
 			l := next(t, got)
+			if late := time.Since(released); late > 0 {
+				t.Errorf("after %v: the successor has learned of its grant %v later", waits, late)
+			}
 			synctest.Wait()
 			if row := f.row("n"); row.Token != l.Token() || len(row.Waiters) > 0 {
 				t.Errorf("the lease has the token %d, and the lock: %+v", l.Token(), row)
