@@ -294,9 +294,9 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g leasetable.Grant, 
 		return g, stepSleep, nil // until the hand-off ends
 	}
 	g, err = w.attempt(ctx, w.bargeOr(ticket), how == stepAcquireFull)
-	// A hand-off is without a ticket, and an attempt that arrived before the ticket was drawn is without this one.
-	granted := g.Outcome == leasetable.Granted && w.lost == 0 && int64(g.Token) > ticket
-	w.entry.EndAttempt(w.id, ticket, err == nil, err == nil && (granted || g.Invalid) && !w.cfg.barging)
+	// A hand-off uses no ticket, and an attempt that arrived before the ticket was drawn has not used that one.
+	used := g.Outcome == leasetable.Granted && w.lost == 0 && int64(g.Token) > ticket || g.Invalid
+	w.entry.EndAttempt(w.id, ticket, err == nil, err == nil && used && !w.cfg.barging)
 	switch {
 	case err != nil:
 		return g, stepSleep, err

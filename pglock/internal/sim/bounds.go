@@ -26,7 +26,7 @@ const (
 
 	Noticed = 18 * time.Second // until the holder of a revoked grant knows: its next renewal
 	Heard   = 3 * time.Second  // with a listening connection that is new
-	Late    = 8 * time.Second  // of a message
+	Late    = 8 * time.Second  // the longest time by which a fault makes a message late
 )
 
 // bounds is what the judge knows of things that must end soon.

@@ -336,8 +336,8 @@ func (j *judge) endWait(n *Node, e observe.AcquireEvent) {
 }
 
 // starved reports calls that have waited for longer than a bound, without faults, for a lock that has been free for
-// long, or that others were granted more often than their order explains: each of them waited before this call,
-// or came once after it had lost its place.
+// long, or that was granted more than three times for each call that waits: once before this one, once more when that
+// has lost its place behind a dead head, and once to calls that do not wait any more.
 func (j *judge) starved(bound time.Duration) {
 	callers := map[string]int{}
 	for calls, all := range j.waits {
@@ -355,7 +355,7 @@ func (j *judge) starved(bound time.Duration) {
 			free := l == nil || time.Since(l.full) > bound/2
 			// A long lease of a process that has crashed explains a long wait.
 			if d > bound && (free || granted > 3*callers[calls.name]) && !calls.node.dead && j.longest[calls.name] < bound/2 {
-				j.world.failf("I6: a call of %s has waited for %q for %v, and others were granted it %d times", calls.node.name, calls.name, d, granted)
+				j.world.failf("I6: a call of %s has waited for %q for %v, and it was granted %d times meanwhile", calls.node.name, calls.name, d, granted)
 			}
 		}
 	}

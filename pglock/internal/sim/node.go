@@ -30,8 +30,8 @@ type Node struct {
 	calls     map[call]*calls
 	wire      chan struct{} // closed when the connections are cut
 	sessions  []backend.Listener
-	restUntil time.Time            // no message moves
-	struck    time.Time            // until when a fault has delayed it
+	restUntil time.Time            // until then no message moves
+	struck    time.Time            // when the last fault came that delays it, or until when one lasts
 	refused   map[string]time.Time // statements, by the last such fault
 	hindered  map[string]time.Time // what statements are about, by the end of the last fault that delays one
 	crashed   bool

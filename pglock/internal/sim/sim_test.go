@@ -116,3 +116,17 @@ func TestStarved(t *testing.T) {
 		}
 	}
 }
+
+// TestAFailoverLosesARequest for the release of a grant: a holder knows of the next one soon after that one.
+func TestAFailoverLosesARequest(t *testing.T) {
+	w := newWorld(plan{})
+	g := memory.Grant{Name: "n", Size: 1, Weight: 1, Token: 1, Asked: true, Expires: time.Now().Add(time.Minute)}
+	see := func(asked bool) time.Time {
+		g.Asked = asked
+		return w.judge.see(&line{name: "n"}, g, event{}).asked
+	}
+	first, repeated, lost, next := see(true), see(true), see(false), see(true)
+	if first.IsZero() || !repeated.Equal(first) || !lost.IsZero() || !next.After(first) {
+		t.Errorf("asked at %v, repeated %v, lost %v, again %v", first, repeated, lost, next)
+	}
+}
