@@ -38,7 +38,7 @@ const (
 
 const (
 	maxWait   = 150 * time.Second // for a lock: a longer wait is a starved waiter, even on a slow machine
-	ioTimeout = 8 * time.Second   // of one statement of the ledger
+	ioTimeout = 8 * time.Second   // of one statement of the ledger, or one dial: dials that are given up hold up a busy server
 	sampling  = 20 * time.Millisecond
 )
 
@@ -147,7 +147,7 @@ func work(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	config.ConnConfig.User, config.ConnConfig.Password = w.Role, w.Password
-	config.MaxConns, config.ConnConfig.ConnectTimeout = int32(w.Actors), 2*time.Second
+	config.MaxConns, config.ConnConfig.ConnectTimeout = int32(w.Actors), ioTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = w.Name
 	if w.ledger, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
