@@ -33,6 +33,7 @@ type nemesis struct {
 	strike  func(a *arena, r *rand.Rand)
 
 	fates   *fates         // of the workers' requests; nil: all pass
+	ttl     time.Duration  // of the leases; 0: the usual one
 	long    float64        // see assignment
 	prepare func(a *arena) // before the workers start
 	rounds  int            // that a protected run has at least
@@ -52,7 +53,8 @@ func nemeses() []nemesis {
 		{name: "black hole", control: unfenced, strike: blackHole},
 		{name: "half-open connections", control: unlocked, strike: halfOpen},
 		{name: "network delayed", control: unlocked, strike: delay},
-		{name: "replies lost", control: unlocked, strike: idle, fates: newFates(faultproxy.LoseReply, 12, func(faultproxy.Request) bool { return true })},
+		{name: "replies lost", control: unlocked, strike: idle, ttl: 4 * ttl, // a slow machine has time for a few dials in the usual one, all of which may fail
+			fates: newFates(faultproxy.LoseReply, 12, func(faultproxy.Request) bool { return true })},
 		{name: "requests delivered twice", control: unlocked, strike: idle, fates: newFates(faultproxy.Twice, 3, ofLocks)},
 		{name: "requests delivered again later", control: unlocked, strike: idle, fates: newFates(faultproxy.Again, 3, ofLocks)},
 		{name: "connection storm", control: unlocked, strike: storm},
