@@ -148,23 +148,25 @@ func TestRenewalsDoNotWaitForOthers(t *testing.T) {
 func TestASecondAttemptForgetsTheFirst(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	s := newStore(t, pool, pgtest.Schema(t, pool))
-	const rows = 1000
+	schema := pgtest.Schema(t, pool)
+	s := newStore(t, pool, schema)
+	counter := pgx.Identifier{schema, "attempts"}.Sanitize()
+	if _, err := pool.Exec(t.Context(), "CREATE SEQUENCE "+counter); err != nil {
+		t.Fatal(err)
+	}
+	const rows = 100           // of 10 kB, so that the server sends each before the next
 	attempts := map[int]bool{} // sessions
 	var got int
 	_, err := s.Send(t.Context(), leasetable.Statement{Tries: 2, Begin: func() { got = 0 }, Row: func(r pgx.Rows) error {
 		var pid int
-		if err := r.Scan(&pid, nil); err != nil {
+		if err := r.Scan(&pid, nil, nil); err != nil {
 			return err
 		}
-		if got++; len(attempts) == 0 {
-			attempts[pid] = true
-			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
-			return err
-		}
+		got++
 		attempts[pid] = true
 		return nil
-	}, SQL: "SELECT pg_backend_pid(), repeat('x', 100000) FROM generate_series(1, $1::int)", Args: []any{rows}}) // more than the socket holds
+	}, SQL: "SELECT pg_backend_pid(), repeat('x', 10000), CASE WHEN i = 50 AND nextval($2) = 1 THEN pg_terminate_backend(pg_backend_pid()) END " +
+		"FROM generate_series(1, $1::int) i", Args: []any{rows, counter}})
 	if err != nil || got != rows || len(attempts) != 2 {
 		t.Errorf("%d rows in %d attempts, %v: want %d in 2", got, len(attempts), err, rows)
 	}
