@@ -18,6 +18,7 @@ import (
 // The lengths of runs.
 const (
 	ttl          = 1500 * time.Millisecond
+	dialTTL      = 4 * ttl                // beside faults that a lease survives by a new connection or several, which a slow machine needs time for
 	controlTTL   = 500 * time.Millisecond // shorter, so that leases are lost sooner
 	shortRun     = 4 * time.Second
 	longRun      = 16 * time.Second

@@ -51,9 +51,9 @@ func nemeses() []nemesis {
 		{name: "server paused", control: unfenced, strike: pauseServer},
 		{name: "network cut", control: unfenced, strike: cut},
 		{name: "black hole", control: unfenced, strike: blackHole},
-		{name: "half-open connections", control: unlocked, strike: halfOpen},
+		{name: "half-open connections", control: unlocked, strike: halfOpen, ttl: dialTTL, rounds: 5},
 		{name: "network delayed", control: unlocked, strike: delay},
-		{name: "replies lost", control: unlocked, strike: idle, ttl: 4 * ttl, // a slow machine has time for a few dials in the usual one, all of which may fail
+		{name: "replies lost", control: unlocked, strike: idle, ttl: dialTTL,
 			fates: newFates(faultproxy.LoseReply, 12, func(faultproxy.Request) bool { return true })},
 		{name: "requests delivered twice", control: unlocked, strike: idle, fates: newFates(faultproxy.Twice, 3, ofLocks)},
 		{name: "requests delivered again later", control: unlocked, strike: idle, fates: newFates(faultproxy.Again, 3, ofLocks)},
