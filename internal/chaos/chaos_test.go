@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -18,7 +17,6 @@ import (
 // The lengths of runs.
 const (
 	ttl          = 1500 * time.Millisecond
-	dialTTL      = 4 * ttl                // beside faults that a lease survives by a new connection or several, which a slow machine needs time for
 	controlTTL   = 500 * time.Millisecond // shorter, so that leases are lost sooner
 	shortRun     = 4 * time.Second
 	longRun      = 16 * time.Second
@@ -88,7 +86,7 @@ func TestChaos(t *testing.T) { //nolint:tparallel // each nemesis has the machin
 // every actor must be served afterwards. Without, the run ends with the first lost update.
 func (n nemesis) run(t *testing.T, m mode, length time.Duration, seed uint64) verdict {
 	t.Helper()
-	job := assignment{Mode: m, Seed: seed, Actors: actors, TTL: cmp.Or(n.ttl, ttl), Long: n.long}
+	job := assignment{Mode: m, Seed: seed, Actors: actors, TTL: ttl, Long: n.long}
 	if m != protected {
 		job.TTL = controlTTL
 	}

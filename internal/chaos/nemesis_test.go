@@ -33,7 +33,6 @@ type nemesis struct {
 	strike  func(a *arena, r *rand.Rand)
 
 	fates   *fates         // of the workers' requests; nil: all pass
-	ttl     time.Duration  // of the leases; 0: the usual one
 	long    float64        // see assignment
 	prepare func(a *arena) // before the workers start
 	rounds  int            // that a protected run has at least
@@ -51,10 +50,9 @@ func nemeses() []nemesis {
 		{name: "server paused", control: unfenced, strike: pauseServer},
 		{name: "network cut", control: unfenced, strike: cut},
 		{name: "black hole", control: unfenced, strike: blackHole},
-		{name: "half-open connections", control: unlocked, strike: halfOpen, ttl: dialTTL, rounds: 5},
+		{name: "half-open connections", control: unlocked, strike: halfOpen},
 		{name: "network delayed", control: unlocked, strike: delay},
-		{name: "replies lost", control: unlocked, strike: idle, ttl: dialTTL,
-			fates: newFates(faultproxy.LoseReply, 12, func(faultproxy.Request) bool { return true })},
+		{name: "replies lost", control: unlocked, strike: idle, fates: newFates(faultproxy.LoseReply, 12, func(faultproxy.Request) bool { return true })},
 		{name: "requests delivered twice", control: unlocked, strike: idle, fates: newFates(faultproxy.Twice, 3, ofLocks)},
 		{name: "requests delivered again later", control: unlocked, strike: idle, fates: newFates(faultproxy.Again, 3, ofLocks)},
 		{name: "connection storm", control: unlocked, strike: storm},
