@@ -46,7 +46,7 @@ func TestP36_SessionNoticesTheEnd(t *testing.T) {
 		mend := fault(s)
 		took := lost(t, s, since)
 		t.Logf("%s: noticed after %v: %v", name, took, s.Err())
-		if took > 3*time.Second { // the keep-alive timeout, and two seconds for a busy machine
+		if took > 15*time.Second { // the keep-alive timeout is 500 ms; TCP alone needs minutes
 			t.Errorf("%s: noticed after %v", name, took)
 		}
 		mend()

@@ -125,6 +125,13 @@ func tried(t *testing.T, l pglock.Lock, opts ...pglock.LeaseOption) *pglock.Leas
 	return lease
 }
 
+// renewed waits for a renewal of the lease.
+func renewed(t *testing.T, l *pglock.Lease) {
+	t.Helper()
+	before := l.Deadline()
+	pgtest.Eventually(t, "a renewal", func() bool { return l.Deadline().After(before) })
+}
+
 // release releases the lease, also on a machine that stands still for seconds.
 func release(t *testing.T, l *pglock.Lease) {
 	t.Helper()

@@ -44,17 +44,15 @@ func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 	t.Parallel()
 	f := newApp(t)
 	c, db := f.openDB()
-	const ttl = 2 * time.Second
 	tx, err := db.BeginTx(t.Context(), nil)
 	must(t, err)
-	l := acquire(t, c, "n", pglock.WithTTL(ttl))
+	l := acquire(t, c, "n", pglock.WithRenewEvery(100*time.Millisecond))
 	check(t, l.Guard(t.Context(), sqltx.Wrap(tx)))
 	check(t, tx.Commit())
 	if tx, err = db.BeginTx(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	first := l.Deadline()
-	pgtest.Eventually(t, "a renewal", func() bool { return l.Deadline().After(first) })
+	renewed(t, l)
 	next := make(chan error, 1)
 	go func() {
 		other, err := f.Acquire(t.Context(), "n")

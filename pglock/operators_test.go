@@ -154,12 +154,11 @@ func everyStatement(t *testing.T, f fixture, c, d *pglock.Client) {
 	many := make([]*pglock.Lease, 20)
 	var all sync.WaitGroup
 	for i := range many {
-		all.Go(func() { many[i] = try(t, c, "many "+strconv.Itoa(i), pglock.WithTTL(time.Second)) })
+		all.Go(func() { many[i] = try(t, c, "many "+strconv.Itoa(i), pglock.WithRenewEvery(100*time.Millisecond)) })
 	}
 	all.Wait()
-	rest(t, time.Second) // renewals
 	for _, l := range many {
-		all.Go(func() { release(t, l) })
+		all.Go(func() { renewed(t, l); release(t, l) })
 	}
 	all.Wait()
 	for _, err := range c.Locks(ctx, inspect.Filter{Pattern: "m*", Labels: map[string]string{"k": "v"}}) {

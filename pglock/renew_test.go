@@ -21,8 +21,8 @@ import (
 func TestI11_ALockedRowDelaysNoOtherRenewal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	c := f.open(pglock.WithTTL(time.Second))
-	locked, other := try(t, c, "locked"), try(t, c, "other")
+	c := f.open(pglock.WithRenewEvery(300 * time.Millisecond))
+	locked, other := try(t, c, "locked", pglock.WithTTL(time.Second)), try(t, c, "other")
 	tx := begin(t, f)
 	run(t, tx, f.named("SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE"))
 	ends(t, "the locked one is lost in the end", locked.Done())

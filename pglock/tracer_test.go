@@ -116,7 +116,7 @@ func TestTracerOfThePool(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema), pglock.WithTTL(3*time.Second), pglock.WithObserver(r.hooks()))
+	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema), pglock.WithRenewEvery(time.Second), pglock.WithObserver(r.hooks()))
 	must(t, err)
 	defer func() { _ = c.Close(context.Background()) }()
 	if n := len(s.statements); n != 0 {

@@ -17,6 +17,7 @@ import (
 // The lengths of runs.
 const (
 	ttl          = 1500 * time.Millisecond
+	lingeringTTL = 4 * ttl                // of nemeses that end connections silently: a slow machine needs time for new ones
 	controlTTL   = 500 * time.Millisecond // shorter, so that leases are lost sooner
 	shortRun     = 4 * time.Second
 	longRun      = 16 * time.Second
@@ -87,8 +88,12 @@ func TestChaos(t *testing.T) { //nolint:tparallel // each nemesis has the machin
 func (n nemesis) run(t *testing.T, m mode, length time.Duration, seed uint64) verdict {
 	t.Helper()
 	job := assignment{Mode: m, Seed: seed, Actors: actors, TTL: ttl, Long: n.long}
-	if m != protected {
+	switch {
+	case m != protected:
 		job.TTL = controlTTL
+	case n.linger:
+		job.TTL, job.Linger = lingeringTTL, true
+		length *= 2
 	}
 	strike := n.strike
 	switch {
@@ -103,8 +108,9 @@ func (n nemesis) run(t *testing.T, m mode, length time.Duration, seed uint64) ve
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
+	watch, endWatch := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { a.watchMachine(ctx) })
+	watching.Go(func() { a.watchMachine(watch) })
 	r := rand.New(rand.NewPCG(seed, 1))
 	rounds := 0
 	for ctx.Err() == nil || m == protected && rounds < n.rounds {
@@ -114,13 +120,13 @@ func (n nemesis) run(t *testing.T, m mode, length time.Duration, seed uint64) ve
 		strike(a, r)
 		rounds++
 	}
-	cancel()
-	watching.Wait()
 	a.calm()
 	if m == protected {
 		a.progress()
 	}
 	a.finish()
+	endWatch()
+	watching.Wait()
 	v, err := a.judge(t.Context(), rounds)
 	if err != nil {
 		t.Fatal(err)

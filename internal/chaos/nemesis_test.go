@@ -34,6 +34,7 @@ type nemesis struct {
 
 	fates   *fates         // of the workers' requests; nil: all pass
 	long    float64        // see assignment
+	linger  bool           // see assignment; it shows whether leases are renewed, and they last longer
 	prepare func(a *arena) // before the workers start
 	rounds  int            // that a protected run has at least
 	fleet   int            // further clients, most of which wait for a lock of the workers all the time
@@ -50,9 +51,9 @@ func nemeses() []nemesis {
 		{name: "server paused", control: unfenced, strike: pauseServer},
 		{name: "network cut", control: unfenced, strike: cut},
 		{name: "black hole", control: unfenced, strike: blackHole},
-		{name: "half-open connections", control: unlocked, strike: halfOpen},
+		{name: "half-open connections", control: unlocked, strike: halfOpen, linger: true},
 		{name: "network delayed", control: unlocked, strike: delay},
-		{name: "replies lost", control: unlocked, strike: idle, fates: newFates(faultproxy.LoseReply, 12, func(faultproxy.Request) bool { return true })},
+		{name: "replies lost", control: unlocked, strike: idle, fates: newFates(faultproxy.LoseReply, 12, func(faultproxy.Request) bool { return true }), linger: true},
 		{name: "requests delivered twice", control: unlocked, strike: idle, fates: newFates(faultproxy.Twice, 3, ofLocks)},
 		{name: "requests delivered again later", control: unlocked, strike: idle, fates: newFates(faultproxy.Again, 3, ofLocks)},
 		{name: "connection storm", control: unlocked, strike: storm},

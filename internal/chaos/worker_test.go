@@ -61,6 +61,7 @@ type assignment struct {
 	Only                      string  // the only lock that is used; "" is all
 	Barging                   bool    // waiters ignore the queue
 	Long                      float64 // the share of guarded transactions that last longer than the TTL
+	Linger                    bool    // a tenth of the grants are held for the TTL, or up to twice that, before they are used
 }
 
 // record is a line of a worker's output. Times are nanoseconds of the system's monotonic clock.
@@ -459,6 +460,9 @@ func (h *holding) alive() bool {
 
 // use reads and writes the ledger a few times.
 func (h *holding) use(ctx context.Context) {
+	if h.Linger && h.r.IntN(10) == 0 {
+		pause(time.Duration((1 + h.r.Float64()) * float64(h.TTL)))
+	}
 	for range 1 + h.r.IntN(3) {
 		h.record.Name = h.record.Names[h.r.IntN(len(h.record.Names))]
 		if !h.alive() {

@@ -71,7 +71,7 @@ func TestP15_ABusyPoolOfOneStopsNoLock(t *testing.T) {
 	tx := begin()
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	open := func() *pglock.Client {
-		c, err := pglock.Open(t.Context(), pool, pglock.WithTTL(3*time.Second))
+		c, err := pglock.Open(t.Context(), pool, pglock.WithRenewEvery(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -258,7 +258,7 @@ func TestLostTickIsRunAgain(t *testing.T) {
 			return context.Cause(ctx)
 		}
 		return f.noteTick(1)(ctx, l)
-	}, schedule.WithTTL(time.Second))
+	}, schedule.WithTTL(5*time.Second))
 	if r := all.next(); !errors.Is(r.err, pglock.ErrLost) {
 		t.Errorf("the first attempt: %+v", r)
 	}
